@@ -1,0 +1,72 @@
+use super::{Key, KeyError, Namespace};
+
+/// Everything that a lock can be named by: a [`Key`], a name, or a name in parts.
+///
+/// | given | is |
+/// |---|---|
+/// | `Key`, `&Key` | that key; the namespace plays no part |
+/// | `&str`, `String`, `&String` | [`Namespace::key`] |
+/// | `[&str; N]`, `&[&str; N]`, `&[&str]` | [`Namespace::key_of`] |
+/// | `(&str, &str)`, `(&str, String)`, `(&str, &String)` | the two parts |
+/// | `(&str, 42)`, any integer type | the parts `"..."` and `"42"` (decimal) |
+///
+/// The trait is sealed: make a [`Key`] from a type of your own.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork_core::key::{IntoKey, Namespace};
+///
+/// let shop = Namespace::new("shop")?;
+/// let key = ("order", 42).into_key(&shop)?;
+/// assert_eq!(key, ["order", "42"].into_key(&shop)?);
+/// # Ok::<(), latchwork_core::key::KeyError>(())
+/// ```
+pub trait IntoKey: sealed::Sealed {
+    /// Makes the key.
+    ///
+    /// # Errors
+    ///
+    /// As [`Namespace::key_of`] for names; none for a [`Key`].
+    fn into_key(self, namespace: &Namespace) -> Result<Key, KeyError>;
+}
+
+mod sealed {
+    #[expect(unnameable_types, reason = "what seals the trait")]
+    pub trait Sealed {}
+}
+
+macro_rules! into_key {
+    ($([$($generics:tt)*] $given:ty: |$value:ident, $namespace:ident| $make:expr;)+) => {$(
+        impl<$($generics)*> sealed::Sealed for $given {}
+
+        impl<$($generics)*> IntoKey for $given {
+            fn into_key(self, $namespace: &Namespace) -> Result<Key, KeyError> {
+                let $value = self;
+                $make
+            }
+        }
+    )+};
+}
+
+into_key! {
+    [] Key: |key, _namespace| Ok(key);
+    [] &Key: |key, _namespace| Ok(*key);
+    [] &str: |name, namespace| namespace.key(name);
+    [] &String: |name, namespace| namespace.key(name);
+    [] String: |name, namespace| namespace.key(&name);
+    [] &[&str]: |parts, namespace| namespace.key_of(parts);
+    [const N: usize] [&str; N]: |parts, namespace| namespace.key_of(&parts);
+    [const N: usize] &[&str; N]: |parts, namespace| namespace.key_of(parts);
+    [] (&str, &str): |pair, namespace| namespace.key_of(&[pair.0, pair.1]);
+    [] (&str, &String): |pair, namespace| namespace.key_of(&[pair.0, pair.1]);
+    [] (&str, String): |pair, namespace| namespace.key_of(&[pair.0, &pair.1]);
+}
+
+macro_rules! kind_and_number {
+    ($($number:ty)+) => {into_key! {$(
+        [] (&str, $number): |pair, namespace| namespace.key_of(&[pair.0, &pair.1.to_string()]);
+    )+}};
+}
+
+kind_and_number!(i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize);

@@ -1,0 +1,4 @@
+//! Names of keys.
+/// Names.
+#[derive(Debug, Clone, Default)]
+pub struct Registry {}
