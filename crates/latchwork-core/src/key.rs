@@ -11,6 +11,7 @@
 //! accident with a probability of about 3e-8 among a million names.
 
 pub mod compat;
+mod declare;
 mod derive;
 mod digest;
 mod error;

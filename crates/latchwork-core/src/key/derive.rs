@@ -53,3 +53,39 @@ impl Key {
             .into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::{MAX_NAME_LEN, Namespace};
+
+    /// Computed with another implementation of SHA-256, from the format that the docs state.
+    #[test]
+    fn golden_vectors() {
+        let pool = Namespace::new("shop").unwrap().key("ai-calls").unwrap();
+        assert_eq!(pool.derive("slot", 0), Key::bigint(405700751128997751));
+        assert_eq!(pool.derive("slot", 1), Key::bigint(8657839954347610759));
+        assert_eq!(pool.derive("fence", 0), Key::bigint(-7372609409683259859));
+        assert_eq!(Key::pair(1, 2).derive("slot", 0), Key::bigint(-2931240742953733870));
+        assert_eq!(Key::bigint(-1).derive("", u32::MAX), Key::bigint(6079486649177161622));
+        assert_eq!(pool.derive_pair("slots", 0).as_pair().map(|pair| pair.1), Some(0));
+        assert_eq!(pool.derive_pair("slot", 5), Key::pair(94459567, 5));
+    }
+
+    #[test]
+    fn space_purpose_and_index_all_count() {
+        let pair_as_bigint = Key::bigint(1 << 32 | 2);
+        assert_ne!(Key::pair(1, 2).derive("slot", 0), pair_as_bigint.derive("slot", 0));
+        let mut keys: Vec<Key> = (0..10_000).map(|index| pair_as_bigint.derive("slot", index)).collect();
+        keys.extend((0..10_000).map(|index| pair_as_bigint.derive("slots", index)));
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 20_000);
+    }
+
+    #[test]
+    fn no_name_can_spell_a_derived_key() {
+        // A canonical name starts with the length of its namespace, which must stay below the domain's bytes.
+        assert!((MAX_NAME_LEN as u64) < u64::from(u32::from_be_bytes(DOMAIN)));
+    }
+}

@@ -64,7 +64,34 @@ pub enum KeyError {
          key in the program and pass it as a bigint"
     )]
     SecretInSql,
-    /// The name cannot stand in the place that was asked for.
-    #[error("placeholders are numbered from $1: pass 1 or more")]
+    /// A placeholder of an SQL text has the number 0.
+    #[error("there is no placeholder $0 in SQL: count from 1")]
     PlaceholderZero,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_says_what_to_do_in_the_style_of_the_project() {
+        let errors = [
+            KeyError::EmptyName,
+            KeyError::NameTooLong { len: 70_000 },
+            KeyError::NulInName { part: 0, at: 1 },
+            KeyError::EmptyNamespace,
+            KeyError::NamespaceTooLong { len: 70_000 },
+            KeyError::NulInNamespace,
+            KeyError::SecretTooShort { len: 0 },
+            KeyError::SecretInSql,
+            KeyError::PlaceholderZero,
+        ];
+        for error in errors {
+            let text = error.to_string();
+            assert!(
+                text.contains(": ") && !text.ends_with('.') && text.starts_with(char::is_lowercase),
+                "{text}"
+            );
+        }
+    }
 }

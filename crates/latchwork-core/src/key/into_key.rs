@@ -70,3 +70,60 @@ macro_rules! kind_and_number {
 }
 
 kind_and_number!(i8 i16 i32 i64 i128 isize u8 u16 u32 u64 u128 usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_a_name_gives_one_key() {
+        let shop = Namespace::new("shop").unwrap();
+        let name = shop.key("order/42");
+        assert_eq!("order/42".into_key(&shop), name);
+        assert_eq!(String::from("order/42").into_key(&shop), name);
+        assert_eq!((&String::from("order/42")).into_key(&shop), name);
+        assert_eq!(["order/42"].into_key(&shop), name);
+
+        let parts = shop.key_of(&["order", "42"]);
+        assert_eq!(["order", "42"].into_key(&shop), parts);
+        assert_eq!((&["order", "42"]).into_key(&shop), parts);
+        assert_eq!((&["order", "42"][..]).into_key(&shop), parts);
+        assert_eq!(("order", "42").into_key(&shop), parts);
+        assert_eq!(("order", String::from("42")).into_key(&shop), parts);
+        assert_eq!(("order", &String::from("42")).into_key(&shop), parts);
+        assert_eq!(("order", 42).into_key(&shop), parts);
+        assert_eq!(("order", 42_u8).into_key(&shop), parts);
+        assert_eq!(("order", 42_i64).into_key(&shop), parts);
+        assert_eq!(("order", 42_u128).into_key(&shop), parts);
+    }
+
+    #[test]
+    fn extreme_numbers_are_their_decimal_text() {
+        let shop = Namespace::new("shop").unwrap();
+        assert_eq!(
+            ("n", i64::MIN).into_key(&shop),
+            shop.key_of(&["n", "-9223372036854775808"])
+        );
+        assert_eq!(
+            ("n", u64::MAX).into_key(&shop),
+            shop.key_of(&["n", "18446744073709551615"])
+        );
+    }
+
+    #[test]
+    fn a_key_stays_itself_in_every_namespace() {
+        let shop = Namespace::new("shop").unwrap();
+        for key in [Key::bigint(7), Key::pair(7, 8)] {
+            assert_eq!(key.into_key(&shop), Ok(key));
+            assert_eq!((&key).into_key(&Namespace::unnamed()), Ok(key));
+        }
+    }
+
+    #[test]
+    fn an_empty_name_is_refused_in_every_form() {
+        let shop = Namespace::new("shop").unwrap();
+        assert_eq!("".into_key(&shop), Err(KeyError::EmptyName));
+        assert_eq!([].into_key(&shop), Err(KeyError::EmptyName));
+        assert_eq!(("", "").into_key(&shop), Err(KeyError::EmptyName));
+    }
+}

@@ -188,3 +188,138 @@ impl fmt::Debug for Namespace {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &[u8; 32] = b"32 random bytes from a vault ...";
+
+    fn shop() -> Namespace {
+        Namespace::new("shop").unwrap()
+    }
+
+    /// Computed with another implementation of SHA-256, from the format that the docs state.
+    #[test]
+    fn golden_vectors() {
+        let long = "x".repeat(MAX_NAME_LEN);
+        let vectors: [(&[&str], i64); 8] = [
+            (&["reindex"], 3107224507058314625),
+            (&["nightly-billing"], -9029671160158306976),
+            (&["order", "42"], -4728112896971531517),
+            (&["a", "bc"], 2664691309395599828),
+            (&["ab", "c"], 8441599351220422243),
+            (&["", "x"], 3723822353019566499),
+            (&["größe 漢字 😀"], -570430833716758184),
+            (&[&long], -8847966502732291306),
+        ];
+        for (parts, key) in vectors {
+            assert_eq!(shop().key_of(parts), Ok(Key::bigint(key)), "{:.40}", parts[0]);
+        }
+        assert_eq!(
+            Namespace::unnamed().key("reindex"),
+            Ok(Key::bigint(-767873005507550786))
+        );
+        let uploads = Namespace::new("uploads").unwrap().with_secret(SECRET).unwrap();
+        assert_eq!(uploads.key("a.png"), Ok(Key::bigint(-2070480240658742062)));
+    }
+
+    #[test]
+    fn one_part_is_the_same_as_the_name_alone() {
+        for name in ["x", "order/42", "größe"] {
+            assert_eq!(shop().key(name), shop().key_of(&[name]));
+        }
+    }
+
+    #[test]
+    fn no_two_ways_to_split_a_text_give_one_key() {
+        const TEXT: &str = "aaaaaaaaaaa";
+        let mut keys = std::collections::HashSet::new();
+        // Each bit says whether the text is cut after that letter. The first piece is the namespace.
+        for cuts in 1_u32..1 << (TEXT.len() - 1) {
+            let mut pieces = vec![];
+            let mut start = 0;
+            for end in (1..TEXT.len())
+                .filter(|end| cuts >> (end - 1) & 1 == 1)
+                .chain([TEXT.len()])
+            {
+                pieces.push(&TEXT[start..end]);
+                start = end;
+            }
+            let key = Namespace::new(pieces[0]).unwrap().key_of(&pieces[1..]).unwrap();
+            assert!(keys.insert(key), "{pieces:?}");
+        }
+        assert_eq!(keys.len(), 1023);
+    }
+
+    #[test]
+    fn names_are_case_sensitive_and_namespaces_are_apart() {
+        assert_ne!(shop().key("Reindex"), shop().key("reindex"));
+        assert_ne!(shop().key("reindex"), Namespace::new("forum").unwrap().key("reindex"));
+        assert_ne!(shop().key("reindex"), Namespace::unnamed().key_of(&["shop", "reindex"]));
+        assert_eq!(Namespace::default().key("x"), Namespace::unnamed().key("x"));
+    }
+
+    #[test]
+    fn hash32_is_the_high_half_of_the_key() {
+        assert_eq!(shop().hash32("reindex"), Ok(723457081));
+        for name in ["a", "b", "nightly-billing"] {
+            let key = shop().key(name).unwrap();
+            assert_eq!(shop().hash32(name), Ok(key.classid() as i32));
+        }
+        assert_eq!(shop().hash32(""), Err(KeyError::EmptyName));
+    }
+
+    #[test]
+    fn a_secret_changes_every_key_and_is_never_shown() {
+        let with = |secret: &[u8]| shop().with_secret(secret).unwrap();
+        assert_ne!(with(SECRET).key("a"), shop().key("a"));
+        assert_ne!(with(SECRET).key("a"), with(b"another secret of enough bytes").key("a"));
+        assert_eq!(with(SECRET).key("a"), with(SECRET).clone().key("a"));
+        assert!(with(SECRET).has_secret() && !shop().has_secret());
+        assert_eq!(
+            format!("{:?}", with(SECRET)),
+            "Namespace { name: \"shop\", has_secret: true }"
+        );
+    }
+
+    #[test]
+    fn a_short_secret_is_refused() {
+        for len in [0, MIN_SECRET_LEN - 1] {
+            assert_eq!(
+                shop().with_secret(vec![7; len]).unwrap_err(),
+                KeyError::SecretTooShort { len }
+            );
+        }
+        assert!(shop().with_secret([7; MIN_SECRET_LEN]).is_ok());
+    }
+
+    #[test]
+    fn bad_names_are_refused() {
+        let shop = shop();
+        for parts in [&[][..], &[""], &["", ""]] {
+            assert_eq!(shop.key_of(parts), Err(KeyError::EmptyName));
+        }
+        let longest = "x".repeat(MAX_NAME_LEN);
+        assert!(shop.key(&longest).is_ok());
+        assert_eq!(
+            shop.key_of(&[&longest, "y"]),
+            Err(KeyError::NameTooLong { len: MAX_NAME_LEN + 1 })
+        );
+        let huge = "x".repeat(10_000_000);
+        assert_eq!(shop.key(&huge), Err(KeyError::NameTooLong { len: 10_000_000 }));
+        assert_eq!(shop.key_of(&["a", "b\0c"]), Err(KeyError::NulInName { part: 1, at: 1 }));
+    }
+
+    #[test]
+    fn bad_namespaces_are_refused() {
+        assert_eq!(Namespace::new("").unwrap_err(), KeyError::EmptyNamespace);
+        assert_eq!(Namespace::new("a\0").unwrap_err(), KeyError::NulInNamespace);
+        let len = MAX_NAME_LEN + 1;
+        assert_eq!(
+            Namespace::new("x".repeat(len)).unwrap_err(),
+            KeyError::NamespaceTooLong { len }
+        );
+        assert!(Namespace::new("x".repeat(MAX_NAME_LEN)).is_ok());
+    }
+}
