@@ -1,0 +1,136 @@
+//! Temporary folders that disappear with the process.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::HarnessError;
+use crate::error::list_paths;
+use crate::supervisor::Supervisor;
+use crate::user::ServerUser;
+
+/// The longest path that fits a unix socket's address.
+const MAX_SOCKET_PATH: usize = 107;
+/// What comes below the temporary folder, at its longest.
+const LONGEST_BELOW: usize = "/latchwork-0123456789ab/.s.PGSQL.65535.lock".len();
+
+/// A private folder (0700, of the server's user) and the supervisor that removes it.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    path: PathBuf,
+    supervisor: Supervisor,
+    user: ServerUser,
+}
+
+impl Scratch {
+    /// Makes a folder that belongs to `user`.
+    pub(crate) fn new(user: ServerUser) -> Result<Self, HarnessError> {
+        let path = base_folder(user)?.join(format!("latchwork-{:012x}", fastrand::u64(..1 << 48)));
+        // The supervisor comes first: were we killed in between, nobody would remove the folder.
+        let supervisor = Supervisor::start(user, Some(&path))?;
+        if let Err(error) = DirBuilder::new().mode(0o700).create(&path) {
+            // Perhaps somebody else's folder has this name: leave it alone.
+            supervisor.abandon();
+            return Err(HarnessError::path("create the folder", &path)(error));
+        }
+        let scratch = Self { path, supervisor, user };
+        user.own(&scratch.path)?;
+        Ok(scratch)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn user(&self) -> ServerUser {
+        self.user
+    }
+
+    pub(crate) fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
+    }
+
+    /// Ends what was started here and removes the folder.
+    pub(crate) fn remove(&mut self) {
+        self.supervisor.finish();
+        // The supervisor may have been killed, or may not be allowed to touch the parent folder.
+        if self.path.exists() {
+            drop(fs::remove_dir_all(&self.path));
+        }
+    }
+
+    /// Writes a file that only the server's user may read.
+    pub(crate) fn write(&self, name: impl AsRef<Path>, contents: &[u8]) -> Result<PathBuf, HarnessError> {
+        let path = self.path.join(name);
+        write_private(&path, contents).map_err(HarnessError::path("write", &path))?;
+        self.user.own(&path)?;
+        Ok(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// A folder that is short enough for sockets and open to `user`.
+pub(crate) fn base_folder(user: ServerUser) -> Result<PathBuf, HarnessError> {
+    let candidates = [std::env::temp_dir(), PathBuf::from("/tmp"), PathBuf::from("/var/tmp")];
+    match candidates.iter().find(|path| fits_sockets(path) && open_to(path, user)) {
+        Some(path) => Ok(path.clone()),
+        None => Err(HarnessError::NoTemporaryFolder {
+            tried: list_paths(&candidates),
+        }),
+    }
+}
+
+fn fits_sockets(base: &Path) -> bool {
+    base.is_absolute() && base.as_os_str().len() + LONGEST_BELOW <= MAX_SOCKET_PATH
+}
+
+/// Whether another user may reach it and make folders there; for ourselves the attempt will tell.
+fn open_to(base: &Path, user: ServerUser) -> bool {
+    const SEARCH: u32 = 0o001;
+    const WRITE: u32 = 0o002;
+    let grants = |path: &Path, bits| fs::metadata(path).is_ok_and(|found| found.mode() & bits == bits);
+    base.is_dir() && (!user.is_other() || grants(base, WRITE) && base.ancestors().all(|path| grants(path, SEARCH)))
+}
+
+fn write_private(path: &Path, contents: &[u8]) -> io::Result<()> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_folder_that_is_too_long_for_sockets_is_passed_over() {
+        assert!(fits_sockets(Path::new("/tmp")));
+        assert!(!fits_sockets(Path::new(&format!("/{}", "x".repeat(80)))));
+        assert!(!fits_sockets(Path::new("tmp")));
+    }
+
+    #[test]
+    fn a_folder_is_private_and_gone_after_drop() {
+        let scratch = Scratch::new(ServerUser::current().unwrap()).unwrap();
+        let path = scratch.path().to_owned();
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!(found.mode() & 0o777, 0o700);
+        assert_eq!(found.uid(), scratch.user().uid());
+        scratch.write("secret", b"x").unwrap();
+        assert_eq!(fs::metadata(path.join("secret")).unwrap().mode() & 0o777, 0o600);
+        drop(scratch);
+        assert!(!path.exists());
+    }
+}
