@@ -1,0 +1,96 @@
+//! The few fields of a certificate that rustls does not show.
+
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, Error};
+use x509_cert::Certificate;
+use x509_cert::der::Decode;
+use x509_cert::der::asn1::{PrintableStringRef, TeletexStringRef, Utf8StringRef};
+use x509_cert::der::oid::db::rfc4519::COMMON_NAME;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+
+/// Checks that a certificate is valid at a time.
+pub(super) fn check_validity(der: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
+    let validity = parse(der)?.tbs_certificate.validity;
+    let now = now.as_secs();
+    if now < validity.not_before.to_unix_duration().as_secs() {
+        return Err(CertificateError::NotValidYet.into());
+    }
+    if now > validity.not_after.to_unix_duration().as_secs() {
+        return Err(CertificateError::Expired.into());
+    }
+    Ok(())
+}
+
+/// Compares the host with the common name, if the certificate has no alternative names that could match a host.
+pub(super) fn common_name_matches(der: &CertificateDer<'_>, host: &ServerName<'_>) -> bool {
+    let Ok(certificate) = parse(der) else { return false };
+    let body = &certificate.tbs_certificate;
+    match body.get::<SubjectAltName>() {
+        Ok(None) => {}
+        Ok(Some((_, names))) if !names.0.iter().any(is_host) => {}
+        _ => return false,
+    }
+    let common_name = body
+        .subject
+        .0
+        .iter()
+        .flat_map(|rdn| rdn.0.iter())
+        .rfind(|pair| pair.oid == COMMON_NAME);
+    let Some(value) = common_name.map(|pair| &pair.value) else {
+        return false;
+    };
+    let text = value
+        .decode_as::<Utf8StringRef<'_>>()
+        .map(|text| text.as_str().to_owned())
+        .or_else(|_| {
+            value
+                .decode_as::<PrintableStringRef<'_>>()
+                .map(|text| text.as_str().to_owned())
+        })
+        .or_else(|_| {
+            value
+                .decode_as::<TeletexStringRef<'_>>()
+                .map(|text| text.as_str().to_owned())
+        });
+    text.is_ok_and(|pattern| match host {
+        ServerName::DnsName(host) => host_matches(&pattern, host.as_ref()),
+        host => pattern == host.to_str(),
+    })
+}
+
+fn is_host(name: &GeneralName) -> bool {
+    matches!(name, GeneralName::DnsName(_) | GeneralName::IpAddress(_))
+}
+
+/// Compares without regard to case; a leading `*.` stands for exactly one label.
+fn host_matches(pattern: &str, host: &str) -> bool {
+    if pattern.eq_ignore_ascii_case(host) {
+        return true;
+    }
+    match (pattern.strip_prefix("*."), host.split_once('.')) {
+        (Some(parent), Some((label, rest))) => {
+            !label.is_empty() && parent.contains('.') && parent.eq_ignore_ascii_case(rest)
+        }
+        _ => false,
+    }
+}
+
+fn parse(der: &CertificateDer<'_>) -> Result<Certificate, Error> {
+    Certificate::from_der(der).map_err(|_| CertificateError::BadEncoding.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcard_stands_for_one_label_under_a_domain() {
+        assert!(host_matches("*.example.org", "db.example.org"));
+        assert!(host_matches("DB.example.org", "db.EXAMPLE.org"));
+        assert!(!host_matches("*.example.org", "a.db.example.org"));
+        assert!(!host_matches("*.example.org", "example.org"));
+        assert!(!host_matches("*.org", "example.org"));
+        assert!(!host_matches("db.example.org", "db.example.com"));
+    }
+}
