@@ -177,6 +177,8 @@ impl Cluster {
             ("unix_socket_directories", self.host()),
             ("port", self.port.to_string()),
             ("fsync", "off".to_owned()),
+            // The other kinds outlive a killed server, outside its folder.
+            ("dynamic_shared_memory_type", "mmap".to_owned()),
             ("log_min_messages", "warning".to_owned()),
             // A standby starts from the template and needs everything since.
             ("wal_keep_size", "1GB".to_owned()),

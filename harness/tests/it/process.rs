@@ -51,7 +51,7 @@ fn waiting_for_a_line_that_never_comes_shows_what_came() {
 
 #[test]
 fn a_limit_on_the_end_is_kept() {
-    let mut process = shell("sleep 60");
+    let mut process = shell("exec sleep 60");
     assert_eq!(process.wait_within(Duration::ZERO).unwrap(), None);
     process.signal(Signal::KILL);
     assert!(
