@@ -55,8 +55,8 @@ const fn has_nul(text: &str) -> bool {
 
 /// Declares keys in one place, computed at compile time, with equal names and equal keys refused.
 ///
-/// Each line makes a constant of the type [`Key`], equal to [`Namespace::key`](super::Namespace::key) of that
-/// name. The module also gets `NAMESPACE`, the namespace's name, and `REGISTRY`, a static [`Registry`] of all its
+/// Each line makes a constant of the type [`Key`], equal to [`Namespace::key`](super::Namespace::key) of that name. The
+/// module also gets `NAMESPACE`, the namespace's name, and `REGISTRY`, a static [`Registry`](super::Registry) of all its
 /// names. The namespace `""` is [`Namespace::unnamed`](super::Namespace::unnamed).
 ///
 /// # Examples

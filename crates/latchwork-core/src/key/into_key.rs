@@ -22,6 +22,10 @@ use super::{Key, KeyError, Namespace};
 /// assert_eq!(key, ["order", "42"].into_key(&shop)?);
 /// # Ok::<(), latchwork_core::key::KeyError>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not name a lock",
+    note = "take a name (`\"order/42\"`), its parts (`[\"order\", id]` or `(\"order\", 42)`), or a raw number (`Key::bigint(42)`)"
+)]
 pub trait IntoKey: sealed::Sealed {
     /// Makes the key.
     ///

@@ -7,7 +7,7 @@ use crate::key::Key;
 ///
 /// Formula: Bob Jenkins' lookup3 over the text's bytes in the server's encoding, with PostgreSQL's start value. It
 /// agrees with a little-endian server (x86-64, ARM64, and all hosted services) whose database is in UTF-8, under every
-/// deterministic collation. PostgreSQL does not promise that these functions stay the same, but 13 to 18 do agree.
+/// deterministic collation. PostgreSQL does not promise that these functions stay the same; 13, 15 and 18 agree.
 ///
 /// # Examples
 ///
