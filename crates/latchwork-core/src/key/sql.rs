@@ -29,7 +29,8 @@ pub enum SqlPart<'a> {
     Param(u16),
     /// An SQL expression of any type that casts to `text`, such as `new.id`.
     ///
-    /// It becomes part of the statement as it is: **never** from outside the program.
+    /// It becomes part of the statement as it is: **never** from outside the program. It is evaluated twice, so it must
+    /// give the same value both times.
     Expression(&'a str),
 }
 
