@@ -1,1 +1,54 @@
-//! Under construction.
+//! Keys, guards, the local gate and the policies of latchwork: everything that does not depend on which server keeps
+//! the locks.
+//!
+//! - [`Locks`] is the front: it acquires keys and slots for a process, through one [`engine`].
+//! - A [`Key`](key::Key) says what is locked, a [`Mode`] how, a [`Guard`] that it is held, a [`Permit`] that one of
+//!   several slots is.
+//! - The local gate gives exclusion inside the process, queues local waiters, and hands a key from one to the next
+//!   without a word to the server, within a [`HandOverBound`].
+//! - The engine in [`memory`] keeps locks inside the process. The engine for PostgreSQL is the crate
+//!   `latchwork-postgres`.
+//!
+//! # Examples
+//!
+//! ```
+//! use std::time::Duration;
+//! use latchwork_core::Locks;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let locks = Locks::in_memory();
+//! let guard = locks.acquire(["order", "42"]).within(Duration::from_secs(2)).await?;
+//! assert!(guard.is_held());
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod acquire;
+mod claim;
+mod clock;
+pub mod engine;
+mod error;
+mod gate;
+mod guard;
+pub mod key;
+mod locks;
+pub mod memory;
+mod mode;
+mod session;
+pub mod slots;
+mod stats;
+mod visit;
+
+pub use acquire::{Acquire, AcquireBuilder, TryAcquire, WaitMethod};
+pub use clock::{Clock, ClockHand, Moment};
+pub use error::{AcquireError, CloseError, EngineCause, Lost, ReleaseError};
+pub use gate::HandOverBound;
+pub use guard::Guard;
+pub use key::{Key, Namespace};
+pub use locks::{Locks, LocksOptions};
+pub use mode::Mode;
+pub use session::{HoldState, SessionHealth};
+pub use slots::{Permit, Slots};
+pub use stats::Stats;

@@ -1,0 +1,123 @@
+//! What a guard and a permit have in common: one local hold on one key, given up when it is dropped.
+
+use std::{fmt, future::Future, sync::Arc};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    engine::{EngineError, Grant},
+    error::{Lost, ReleaseError},
+    key::Key,
+    locks::Inner,
+    session::HoldState,
+    slots::Pool,
+};
+
+/// Who takes a hold back.
+#[derive(Clone)]
+pub(crate) enum Owner {
+    Gate(Arc<Inner>),
+    Pool { pool: Arc<Pool>, slot: u32 },
+}
+
+/// One local hold.
+pub(crate) struct Claim(Option<Parts>);
+
+struct Parts {
+    owner: Owner,
+    key: Key,
+    turn: u64,
+    grant: Grant,
+}
+
+impl Claim {
+    pub(crate) const fn new(owner: Owner, key: Key, grant: Grant, turn: u64) -> Self {
+        Self(Some(Parts {
+            owner,
+            key,
+            turn,
+            grant,
+        }))
+    }
+
+    pub(crate) const fn key(&self) -> Key {
+        self.parts().key
+    }
+
+    pub(crate) const fn owner(&self) -> &Owner {
+        &self.parts().owner
+    }
+
+    pub(crate) fn state(&self) -> HoldState {
+        self.parts().grant.session().state()
+    }
+
+    pub(crate) fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        let session = Arc::clone(self.parts().grant.session());
+        async move { session.lost().await }
+    }
+
+    pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
+        tokio::select! {
+            biased;
+            () = self.lost() => Err(Lost::new(self.key())),
+            output = work => Ok(output),
+        }
+    }
+
+    /// Gives the hold up at once, and resolves to what became of it.
+    pub(crate) fn release(self) -> impl Future<Output = Result<(), ReleaseError>> + Send {
+        let key = self.key();
+        let (waiter, answer) = oneshot::channel();
+        self.give_up(Some(waiter));
+        async move {
+            match answer.await {
+                Ok(Ok(true)) => Ok(()),
+                Ok(Ok(false)) => Err(ReleaseError::Lost { key }),
+                Ok(Err(error)) => Err(ReleaseError::from_engine(key, &error)),
+                Err(_) => Err(ReleaseError::Unconfirmed { key, source: None }),
+            }
+        }
+    }
+
+    /// Takes the hold apart without giving it up.
+    pub(crate) fn forget(mut self) {
+        self.0 = None;
+    }
+
+    const fn parts(&self) -> &Parts {
+        self.0.as_ref().expect("only a consumed claim has no parts")
+    }
+
+    fn give_up(mut self, waiter: Option<oneshot::Sender<Result<bool, EngineError>>>) {
+        if let Some(parts) = self.0.take() {
+            parts.give_up(waiter);
+        }
+    }
+}
+
+impl Parts {
+    fn give_up(self, waiter: Option<oneshot::Sender<Result<bool, EngineError>>>) {
+        match self.owner {
+            Owner::Gate(gate) => gate.release(self.key, &self.grant, self.turn, waiter),
+            Owner::Pool { pool, slot } => pool.release(slot, &self.grant, self.turn, waiter),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(parts) = self.0.take() {
+            parts.give_up(None);
+        }
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Claim")
+            .field("key", &self.key())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,519 @@
+//! What an engine does for the gate: the seam between the policies of this crate and a lock server.
+//!
+//! An engine takes requests without blocking and answers each of them exactly once, from any thread, through the reply
+//! that came with it. It has no futures: all waiting is done by the gate, and a reply whose receiver has gone undoes
+//! its own grant. The gate vouches that it never asks for a key that it already holds, except through
+//! [`Attempt::Probe`].
+
+use std::{
+    error::Error,
+    fmt::{self, Debug},
+    sync::{Arc, Weak},
+};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    clock::{Clock, Moment},
+    key::Key,
+    locks::Inner,
+    mode::Mode,
+    session::SessionHealth,
+    slots::Pool,
+};
+
+/// A lock server as the gate sees it.
+pub trait Engine: Debug + Send + Sync + 'static {
+    /// Gives the engine the way to report what happens to its sessions. Called once, before any request.
+    fn attach(&self, events: EngineEvents);
+
+    /// Takes a request for one key.
+    fn acquire(&self, request: AcquireRequest);
+
+    /// Ends an [`Attempt::Queue`] or [`Attempt::Poll`] that nobody waits for any more. The attempt is answered all the
+    /// same: with the grant if it came first, else with `Ok(None)`.
+    fn abandon(&self, key: Key, flight: u64);
+
+    /// Takes a key back. For a grant that is [`ordered`](Grant::ordered), a later request for the same key must reach
+    /// the server behind this one.
+    fn release(&self, request: ReleaseRequest);
+
+    /// Takes a request for some of several keys.
+    fn take_slots(&self, request: SlotsRequest);
+
+    /// Tells other processes that this one uses a pool of slots with some limit, and asks which other limits they told.
+    fn announce(&self, request: AnnounceRequest);
+
+    /// Stops taking requests, finishes the releases that it has, ends its sessions, and answers.
+    fn close(&self, done: oneshot::Sender<()>);
+
+    /// Why the server can't be asked at the moment; `None` while it can.
+    fn outage(&self) -> Option<EngineError>;
+
+    /// The clock that the engine's sessions are trusted on.
+    fn clock(&self) -> Clock;
+}
+
+/// How hard to try for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Attempt {
+    /// Asks once and answers `Ok(None)` if the key is not free. A `patient` attempt waits for a connection where there
+    /// is none; any other is answered with [`EngineErrorKind::Unavailable`] at once.
+    Once {
+        /// Whether the attempt outlives an outage.
+        patient: bool,
+    },
+    /// Queues in the server until the key is granted or the attempt is abandoned.
+    Queue {
+        /// When the first of those who wait will lose interest. The engine may answer `Ok(None)` at this moment, which
+        /// spares it from being abandoned.
+        until: Moment,
+        /// Whether to leave the key to others for one poll interval first: this process has had many turns in a row,
+        /// and those who poll have no place in a queue.
+        stay_off: bool,
+    },
+    /// Asks at intervals until the key is granted or the attempt is abandoned; for the first time after one interval.
+    Poll,
+    /// Finds out whether a further shared holder would be granted the key now, although this process holds it shared:
+    /// `Ok(None)` if somebody queues for it. The grant in the answer is not a new one and is never released.
+    Probe,
+}
+
+/// A lock that the server has granted.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    session: Arc<SessionHealth>,
+    ordered: bool,
+}
+
+impl Grant {
+    /// A grant on the session with this health, whose release is ordered before later requests for the same key.
+    #[must_use]
+    pub const fn new(session: Arc<SessionHealth>) -> Self {
+        Self { session, ordered: true }
+    }
+
+    /// A grant on a session that requests for the same key do not go through: the gate asks for the key again only
+    /// after the release was answered.
+    #[must_use]
+    pub const fn unordered(session: Arc<SessionHealth>) -> Self {
+        Self {
+            session,
+            ordered: false,
+        }
+    }
+
+    /// The session that the lock lives on.
+    #[must_use]
+    pub const fn session(&self) -> &Arc<SessionHealth> {
+        &self.session
+    }
+
+    /// Whether the release is ordered before later requests for the same key.
+    #[must_use]
+    pub const fn ordered(&self) -> bool {
+        self.ordered
+    }
+}
+
+/// A request for one key.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct AcquireRequest {
+    /// The key that is wanted.
+    pub key: Key,
+    /// How it is to be held.
+    pub mode: Mode,
+    /// How hard to try.
+    pub attempt: Attempt,
+    /// Where the answer goes.
+    pub reply: AcquireReply,
+}
+
+impl AcquireRequest {
+    pub(crate) const fn new(key: Key, mode: Mode, attempt: Attempt, reply: AcquireReply) -> Self {
+        Self {
+            key,
+            mode,
+            attempt,
+            reply,
+        }
+    }
+
+    /// The number that [`Engine::abandon`] names this request by; unique for its key.
+    #[must_use]
+    pub const fn flight(&self) -> u64 {
+        self.reply.flight
+    }
+}
+
+/// Takes the answer to an [`AcquireRequest`]. Dropped unanswered, it answers [`EngineErrorKind::ConnectionLost`].
+pub struct AcquireReply {
+    gate: Option<Arc<Inner>>,
+    key: Key,
+    flight: u64,
+}
+
+impl AcquireReply {
+    pub(crate) const fn new(gate: Arc<Inner>, key: Key, flight: u64) -> Self {
+        Self {
+            gate: Some(gate),
+            key,
+            flight,
+        }
+    }
+
+    /// Hands the answer to the gate. A grant that nobody waits for any more is released at once.
+    pub fn send(mut self, answer: Result<Option<Grant>, EngineError>) {
+        if let Some(gate) = self.gate.take() {
+            gate.answered(self.key, self.flight, answer);
+        }
+    }
+}
+
+impl Drop for AcquireReply {
+    fn drop(&mut self) {
+        if let Some(gate) = self.gate.take() {
+            gate.answered(self.key, self.flight, Err(EngineError::connection_lost()));
+        }
+    }
+}
+
+impl Debug for AcquireReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AcquireReply")
+            .field("key", &self.key)
+            .field("flight", &self.flight)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A request to take a key back.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ReleaseRequest {
+    /// The key that is given up.
+    pub key: Key,
+    /// How it was held.
+    pub mode: Mode,
+    /// What the engine had granted.
+    pub grant: Grant,
+    /// Where the answer goes.
+    pub reply: ReleaseReply,
+}
+
+impl ReleaseRequest {
+    pub(crate) const fn new(key: Key, mode: Mode, grant: Grant, reply: ReleaseReply) -> Self {
+        Self {
+            key,
+            mode,
+            grant,
+            reply,
+        }
+    }
+}
+
+/// Takes the answer to a [`ReleaseRequest`]: whether the server still held the lock. Dropped unanswered, it answers
+/// [`EngineErrorKind::ConnectionLost`].
+#[derive(Default)]
+pub struct ReleaseReply {
+    settle: Option<Settle>,
+    waiter: Option<oneshot::Sender<Result<bool, EngineError>>>,
+}
+
+/// Who asks again for a key once an unordered release was answered.
+pub(crate) enum Settle {
+    Gate(Arc<Inner>, Key, u64),
+    Slot(Arc<Pool>, u32),
+}
+
+impl ReleaseReply {
+    pub(crate) const fn new(
+        settle: Option<Settle>,
+        waiter: Option<oneshot::Sender<Result<bool, EngineError>>>,
+    ) -> Self {
+        Self { settle, waiter }
+    }
+
+    /// Whether anybody looks at the answer; an engine may skip what only serves the answer if not.
+    #[must_use]
+    pub const fn is_wanted(&self) -> bool {
+        self.settle.is_some() || self.waiter.is_some()
+    }
+
+    /// Hands over the answer: `true` if the server held the lock until now.
+    pub fn send(mut self, answer: Result<bool, EngineError>) {
+        self.answer(answer);
+    }
+
+    fn answer(&mut self, answer: Result<bool, EngineError>) {
+        if let Some(waiter) = self.waiter.take() {
+            // The one who asked may have gone; the release has happened all the same.
+            let _ = waiter.send(answer);
+        }
+        match self.settle.take() {
+            Some(Settle::Gate(gate, key, turn)) => gate.settled(key, turn),
+            Some(Settle::Slot(pool, slot)) => pool.settled(slot),
+            None => {}
+        }
+    }
+}
+
+impl Drop for ReleaseReply {
+    fn drop(&mut self) {
+        if self.is_wanted() {
+            self.answer(Err(EngineError::connection_lost()));
+        }
+    }
+}
+
+impl Debug for ReleaseReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReleaseReply")
+            .field("is_wanted", &self.is_wanted())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A request for some of the free slots of a pool.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct SlotsRequest {
+    /// Whether to wait for one poll interval, and for an end of an outage, before it is asked.
+    pub later: bool,
+    /// Says what to ask for when it is asked, and takes the answer.
+    pub reply: SlotsReply,
+}
+
+impl SlotsRequest {
+    pub(crate) const fn new(later: bool, reply: SlotsReply) -> Self {
+        Self { later, reply }
+    }
+}
+
+/// What a [`SlotsRequest`] asks for: up to `want` of the candidates, exclusive, in the order given.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Candidates {
+    /// The keys to choose from. Keys behind the last one that is needed must not be tried.
+    pub keys: Vec<Key>,
+    /// How many are wanted; with none, the request needs no word to the server.
+    pub want: usize,
+}
+
+impl Candidates {
+    pub(crate) const fn none() -> Self {
+        Self {
+            keys: Vec::new(),
+            want: 0,
+        }
+    }
+}
+
+/// Takes the answer to a [`SlotsRequest`]. Dropped unanswered, it answers [`EngineErrorKind::ConnectionLost`].
+pub struct SlotsReply {
+    pool: Option<Arc<Pool>>,
+    flight: u64,
+}
+
+impl SlotsReply {
+    pub(crate) const fn new(pool: Arc<Pool>, flight: u64) -> Self {
+        Self {
+            pool: Some(pool),
+            flight,
+        }
+    }
+
+    /// Says what to ask for now. The answer is about these keys; they are asked for nowhere else meanwhile.
+    pub fn candidates(&self) -> Candidates {
+        self.pool
+            .as_ref()
+            .map_or_else(Candidates::none, |pool| pool.candidates(self.flight))
+    }
+
+    /// Hands over what was granted, each with its place in the list of candidates.
+    pub fn send(mut self, answer: Result<Vec<(usize, Grant)>, EngineError>) {
+        if let Some(pool) = self.pool.take() {
+            pool.answered(self.flight, answer);
+        }
+    }
+}
+
+impl Drop for SlotsReply {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.take() {
+            pool.answered(self.flight, Err(EngineError::connection_lost()));
+        }
+    }
+}
+
+impl Debug for SlotsReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SlotsReply")
+            .field("flight", &self.flight)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A request to announce a pool of slots.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct AnnounceRequest {
+    /// A pair whose first half names the pool, and whose second half is the limit that this process gives it. It is to
+    /// be held shared, and to be found by others who look for the first half.
+    pub marker: Key,
+    /// What holds the marker already, if anything does; then only the others are asked for.
+    pub held: Option<Grant>,
+    /// Where the answer goes.
+    pub reply: AnnounceReply,
+}
+
+impl AnnounceRequest {
+    pub(crate) const fn new(marker: Key, held: Option<Grant>, reply: AnnounceReply) -> Self {
+        Self { marker, held, reply }
+    }
+}
+
+/// Takes the answer to an [`AnnounceRequest`]. Dropped unanswered, it announces nothing.
+#[derive(Debug)]
+pub struct AnnounceReply {
+    pool: Arc<Pool>,
+}
+
+impl AnnounceReply {
+    pub(crate) const fn new(pool: Arc<Pool>) -> Self {
+        Self { pool }
+    }
+
+    /// Hands over what holds the marker now, and the other limits that processes have announced for the pool.
+    pub fn send(self, announced: Announced) {
+        self.pool.announced(announced);
+    }
+}
+
+/// The answer to an [`AnnounceRequest`].
+#[derive(Debug)]
+#[expect(clippy::exhaustive_structs, reason = "engines build it")]
+pub struct Announced {
+    /// What holds the announcement.
+    pub grant: Grant,
+    /// The other limits that processes have announced for the pool.
+    pub others: Vec<i32>,
+}
+
+/// The way for an engine to report what happens to its sessions.
+#[derive(Clone, Debug)]
+pub struct EngineEvents {
+    gate: Weak<Inner>,
+}
+
+impl EngineEvents {
+    pub(crate) const fn new(gate: Weak<Inner>) -> Self {
+        Self { gate }
+    }
+
+    /// Reports that a session is lost. The engine calls [`SessionHealth::lose`] first; those who wait behind a lost
+    /// lock ask again.
+    pub fn session_lost(&self, session: &SessionHealth) {
+        if let Some(gate) = self.gate.upgrade() {
+            gate.session_lost(session);
+        }
+    }
+
+    /// Reports that the server has not answered in time, so that those who asked for one attempt are told now and not
+    /// when the connection is given up.
+    pub fn server_silent(&self, error: &EngineError) {
+        if let Some(gate) = self.gate.upgrade() {
+            gate.server_silent(error);
+        }
+    }
+}
+
+/// What kept an engine from answering a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EngineErrorKind {
+    /// The server can't be reached, or does not answer; it was not asked.
+    Unavailable,
+    /// The connection ended, or stopped answering, while the request was on its way. Nothing stays held.
+    ConnectionLost,
+    /// The server is not one whose locks can be trusted here: a standby, a transaction pooler, a look-alike.
+    Refused,
+    /// The engine's own cap, or the server's lock table, has no room for another lock.
+    CapacityExceeded,
+    /// The engine was closed.
+    Closed,
+    /// Anything else; the source says what.
+    Failed,
+}
+
+/// Why an engine could not answer a request. Cheap to clone: one failure may be the answer to many requests.
+#[derive(Clone, Debug)]
+pub struct EngineError {
+    kind: EngineErrorKind,
+    source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+impl EngineError {
+    /// An error without a cause of its own.
+    #[must_use]
+    pub const fn new(kind: EngineErrorKind) -> Self {
+        Self { kind, source: None }
+    }
+
+    /// An error with its cause.
+    #[must_use]
+    pub fn with_source(kind: EngineErrorKind, source: impl Into<Arc<dyn Error + Send + Sync>>) -> Self {
+        Self {
+            kind,
+            source: Some(source.into()),
+        }
+    }
+
+    /// The connection ended.
+    #[must_use]
+    pub const fn connection_lost() -> Self {
+        Self::new(EngineErrorKind::ConnectionLost)
+    }
+
+    /// What kind of error this is.
+    #[must_use]
+    pub const fn kind(&self) -> EngineErrorKind {
+        self.kind
+    }
+
+    /// Whether asking again later can help without anybody changing anything.
+    #[must_use]
+    pub const fn is_outage(&self) -> bool {
+        matches!(
+            self.kind,
+            EngineErrorKind::Unavailable | EngineErrorKind::ConnectionLost
+        )
+    }
+
+    /// The cause as it can be shared.
+    #[must_use]
+    pub fn cause(&self) -> Option<Arc<dyn Error + Send + Sync>> {
+        self.source.clone()
+    }
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.kind {
+            EngineErrorKind::Unavailable => "the lock server can't be reached or does not answer",
+            EngineErrorKind::ConnectionLost => "the connection to the lock server ended",
+            EngineErrorKind::Refused => "the lock server can't be trusted with these locks",
+            EngineErrorKind::CapacityExceeded => "no room for another lock",
+            EngineErrorKind::Closed => "the lock engine was closed",
+            EngineErrorKind::Failed => "the lock server reported an error",
+        })
+    }
+}
+
+impl Error for EngineError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
+    }
+}

@@ -1,0 +1,83 @@
+//! An engine inside the process, for tests and for services that run once.
+
+mod engine;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, Weak, atomic::AtomicU64};
+
+use engine::MemoryEngine;
+use state::State;
+
+use crate::locks::{Locks, LocksOptions, lock};
+
+/// A lock server in memory. All [`Locks`] made by one server exclude each other, as processes on one database do.
+///
+/// # Examples
+///
+/// ```
+/// use latchwork_core::memory::MemoryServer;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = MemoryServer::new();
+/// let (one, other) = (server.locks(), server.locks());
+/// let guard = one.try_acquire("job").await?.expect("nobody holds it");
+/// assert!(other.try_acquire("job").await?.is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct MemoryServer {
+    shared: Arc<Shared>,
+}
+
+impl MemoryServer {
+    /// A server on which nothing is held.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A further session of this server, with a gate in front of it.
+    #[must_use]
+    pub fn locks(&self) -> Locks {
+        self.locks_with(LocksOptions::default())
+    }
+
+    /// As [`MemoryServer::locks`], with options.
+    #[must_use]
+    pub fn locks_with(&self, options: LocksOptions) -> Locks {
+        let engine = Arc::new_cyclic(|this| MemoryEngine::new(Arc::clone(&self.shared), Weak::clone(this)));
+        lock(&self.shared.engines).push(Arc::downgrade(&engine));
+        Locks::new(engine, options)
+    }
+
+    /// How many holds there are on this server, over all sessions.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        lock(&self.shared.state).held()
+    }
+
+    /// How many requests queue on this server, over all sessions.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        lock(&self.shared.state).queued()
+    }
+
+    /// Ends every session, as a restart of a lock server would: all holds are lost, and each engine begins anew.
+    pub fn end_sessions(&self) {
+        let engines: Vec<_> = lock(&self.shared.engines).iter().filter_map(Weak::upgrade).collect();
+        for engine in engines {
+            engine.restart();
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    engines: Mutex<Vec<Weak<MemoryEngine>>>,
+    sessions: AtomicU64,
+}

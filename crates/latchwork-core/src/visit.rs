@@ -1,0 +1,236 @@
+//! One visit to the gate or to a pool of slots: what all acquiring futures share.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    sync::oneshot,
+    time::{Sleep, sleep},
+};
+use tracing::{Span, debug_span, field};
+
+use crate::{
+    claim::Claim, clock::Moment, engine::EngineError, error::AcquireError, gate::Want, key::Key, locks::Inner,
+    mode::Mode, slots::Pool,
+};
+
+/// The answer to one who waits, on its way.
+pub(crate) type Answer = oneshot::Sender<Result<Option<Claim>, EngineError>>;
+
+/// What one finds on entering.
+pub(crate) enum Entry {
+    Answered(Result<Option<Claim>, EngineError>),
+    Waits {
+        ticket: u64,
+        answer: oneshot::Receiver<Result<Option<Claim>, EngineError>>,
+    },
+}
+
+/// Where one enters.
+#[derive(Debug)]
+pub(crate) enum Door {
+    Gate { gate: Arc<Inner>, key: Key, mode: Mode },
+    Pool(Arc<Pool>),
+}
+
+impl Door {
+    fn gate(&self) -> &Arc<Inner> {
+        match self {
+            Self::Gate { gate, .. } => gate,
+            Self::Pool(pool) => pool.gate(),
+        }
+    }
+
+    fn key(&self) -> Key {
+        match self {
+            Self::Gate { key, .. } => *key,
+            Self::Pool(pool) => pool.key(),
+        }
+    }
+
+    fn enter(&self, want: Want) -> Entry {
+        match self {
+            Self::Gate { gate, key, mode } => gate.enter(*key, *mode, want),
+            Self::Pool(pool) => pool.enter(want),
+        }
+    }
+
+    fn leave(&self, ticket: u64) {
+        match self {
+            Self::Gate { gate, key, .. } => gate.leave(*key, ticket),
+            Self::Pool(pool) => pool.leave(ticket),
+        }
+    }
+}
+
+/// How long to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    /// One attempt.
+    Try,
+    Within(Duration),
+    None,
+}
+
+/// A visit, from its first poll to its answer.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    door: Door,
+    want: Want,
+    state: State,
+    span: Span,
+    entered_at: Moment,
+    /// Made when a poll has to wait.
+    timer: Option<Pin<Box<Sleep>>>,
+    limit: Limit,
+}
+
+#[derive(Debug)]
+enum State {
+    Outside,
+    Waits {
+        ticket: u64,
+        answer: oneshot::Receiver<Result<Option<Claim>, EngineError>>,
+    },
+    Done,
+}
+
+impl Visit {
+    /// A visit that waits as `limit` says, in the server's queue or, if `polls`, by asking at intervals.
+    pub(crate) fn new(door: Door, limit: Limit, polls: bool) -> Self {
+        let want = match limit {
+            Limit::Try | Limit::Within(Duration::ZERO) => Want::Try,
+            _ if polls => Want::Poll,
+            Limit::Within(limit) => Want::Queue {
+                until: door.gate().clock.now().after(limit),
+            },
+            Limit::None => Want::Queue { until: Moment::NEVER },
+        };
+        Self {
+            door,
+            want,
+            state: State::Outside,
+            span: Span::none(),
+            entered_at: Moment::default(),
+            timer: None,
+            limit,
+        }
+    }
+
+    /// Changes the mode of a visit that has not begun.
+    pub(crate) const fn set_mode(&mut self, to: Mode) {
+        if let Door::Gate { mode, .. } = &mut self.door {
+            *mode = to;
+        }
+    }
+
+    pub(crate) const fn mode(&self) -> Mode {
+        match &self.door {
+            Door::Gate { mode, .. } => *mode,
+            Door::Pool(_) => Mode::Exclusive,
+        }
+    }
+
+    /// Goes on until there is a claim, or `None` for a try that has found everything held.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Claim>, AcquireError>> {
+        if let Poll::Ready(answer) = self.poll_answer(context) {
+            return Poll::Ready(match answer? {
+                None if !matches!(self.limit, Limit::Try) => Err(self.timed_out()),
+                answer => Ok(answer),
+            });
+        }
+        match self.limit {
+            Limit::Within(limit) if !limit.is_zero() => {
+                let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
+                ready!(timer.as_mut().poll(context));
+                self.give_up();
+                Poll::Ready(Err(self.timed_out()))
+            }
+            _ => Poll::Pending,
+        }
+    }
+
+    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Claim>, AcquireError>> {
+        if matches!(self.state, State::Outside) {
+            self.begin_span();
+            match self.door.enter(self.want) {
+                Entry::Answered(answer) => return Poll::Ready(self.finish(answer)),
+                Entry::Waits { ticket, answer } => self.state = State::Waits { ticket, answer },
+            }
+        }
+        let State::Waits { answer, .. } = &mut self.state else {
+            // Polled again after it was ready.
+            return Poll::Pending;
+        };
+        let answer = ready!(Pin::new(answer).poll(context)).unwrap_or_else(|_| Err(EngineError::connection_lost()));
+        Poll::Ready(self.finish(answer))
+    }
+
+    fn begin_span(&mut self) {
+        self.span = debug_span!(
+            target: "latchwork::core",
+            "acquire",
+            key = %self.door.key(),
+            mode = %self.mode(),
+            scope = "session",
+            waited_us = field::Empty,
+            outcome = field::Empty,
+        );
+        if !self.span.is_disabled() {
+            self.entered_at = self.door.gate().clock.now();
+        }
+    }
+
+    fn end_span(&mut self, outcome: &'static str) {
+        if !self.span.is_disabled() {
+            let waited = self.door.gate().clock.now().since(self.entered_at);
+            self.span
+                .record("waited_us", u64::try_from(waited.as_micros()).unwrap_or(u64::MAX));
+            self.span.record("outcome", outcome);
+            self.span = Span::none();
+        }
+    }
+
+    fn finish(&mut self, answer: Result<Option<Claim>, EngineError>) -> Result<Option<Claim>, AcquireError> {
+        self.state = State::Done;
+        self.end_span(match &answer {
+            Ok(Some(_)) => "granted",
+            Ok(None) => "busy",
+            Err(_) => "failed",
+        });
+        answer.map_err(|error| AcquireError::from_engine(self.door.key(), &error))
+    }
+
+    fn timed_out(&self) -> AcquireError {
+        let key = self.door.key();
+        let limit = match self.limit {
+            Limit::Within(limit) => limit,
+            Limit::Try | Limit::None => Duration::ZERO,
+        };
+        // A server that does not answer is not contention.
+        let outage = self.door.gate().engine.outage();
+        outage.map_or(AcquireError::TimedOut { key, limit }, |error| {
+            AcquireError::from_engine(key, &error)
+        })
+    }
+
+    /// Leaves. A claim that has arrived meanwhile is given up with the channel that holds it.
+    fn give_up(&mut self) {
+        if let State::Waits { ticket, answer } = std::mem::replace(&mut self.state, State::Done) {
+            self.door.leave(ticket);
+            drop(answer);
+            self.end_span("abandoned");
+        }
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
