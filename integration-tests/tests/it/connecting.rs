@@ -1,0 +1,439 @@
+//! Reaching a server, and being sure that its locks can be trusted.
+
+use std::error::Error;
+use std::future::Future;
+use std::sync::LazyLock;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use latchwork_harness::{Cluster, Endpoint, PgBouncer, PoolMode, Proxy, wait_until};
+use latchwork_postgres::checks::{self, CheckError};
+use latchwork_postgres::config::Config;
+use latchwork_postgres::connect::{ConnectError, Connected, SessionSettings, connect};
+use tokio_postgres::SimpleQueryMessage;
+use tokio_postgres::error::SqlState;
+
+use crate::fake_server::{self, Script};
+
+static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| Cluster::builder().tcp().start().unwrap());
+
+async fn try_connect(url: &str) -> Result<Connected, ConnectError> {
+    connect(&url.parse::<Config>().unwrap(), &SessionSettings::default(), None).await
+}
+
+async fn refused(url: &str) -> CheckError {
+    match try_connect(url).await {
+        Err(ConnectError::Refused { source, .. }) => source,
+        other => panic!("expected a refusal, not {other:?}"),
+    }
+}
+
+async fn value(connected: &mut Connected, sql: &str) -> String {
+    let answered = connected.wire.drive(connected.client.simple_query(sql)).await.unwrap();
+    let row = answered.into_iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or_default().to_owned()),
+        _ => None,
+    });
+    row.unwrap()
+}
+
+fn chain(error: &dyn Error) -> String {
+    let mut text = format!("{error} {error:?}");
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(&format!(" / {error} {error:?}"));
+        source = error.source();
+    }
+    text
+}
+
+#[track_caller]
+fn assert_quiet(cluster: &Cluster) {
+    let log = cluster.log();
+    let loud = log.lines().find(|line| {
+        ["WARNING:", "ERROR:", "FATAL:", "PANIC:"]
+            .iter()
+            .any(|w| line.contains(w))
+    });
+    assert_eq!(loud, None, "{log}");
+}
+
+#[tokio::test]
+async fn a_session_is_checked_set_up_and_holds_nothing() {
+    let cluster = Cluster::builder()
+        .setting("max_prepared_transactions", 7)
+        .start()
+        .unwrap();
+    let config: Config = cluster.url().parse().unwrap();
+    let settings = SessionSettings::default()
+        .with_application_name("checked")
+        .with_silence(Duration::from_millis(12_345))
+        .with_check_interval(Duration::from_millis(1_500));
+    let mut connected = connect(&config, &settings, None).await.unwrap();
+
+    assert_eq!(connected.facts.major(), cluster.installation().major());
+    assert_eq!(connected.facts.lock_capacity, 64 * 107);
+    assert_eq!(connected.facts.database, "postgres");
+    assert!(!connected.facts.pooled);
+    assert!(connected.facts.started.elapsed().unwrap() < Duration::from_secs(600));
+    let pid = value(&mut connected, "SELECT pg_backend_pid()").await;
+    assert_eq!(pid, connected.facts.backend_pid.to_string());
+    let oid = value(&mut connected, "SELECT oid FROM pg_database WHERE datname = 'postgres'").await;
+    assert_eq!(oid, connected.facts.database_oid.to_string());
+    for (setting, expected) in [
+        ("application_name", "checked"),
+        ("statement_timeout", "0"),
+        ("lock_timeout", "0"),
+        ("idle_in_transaction_session_timeout", "0"),
+        ("idle_session_timeout", "12345ms"),
+        ("client_connection_check_interval", "1500ms"),
+    ] {
+        assert_eq!(
+            value(&mut connected, &format!("SHOW {setting}")).await,
+            expected,
+            "{setting}"
+        );
+    }
+    assert_eq!(
+        cluster
+            .psql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+            .unwrap(),
+        "0"
+    );
+    let alone = || {
+        cluster.psql("SELECT count(*) FROM pg_stat_activity WHERE usename = 'postgres' AND pid <> pg_backend_pid() AND backend_type = 'client backend'").unwrap() == "1"
+    };
+    assert!(
+        wait_until(Duration::from_secs(10), alone),
+        "the second session of the probe is gone"
+    );
+    assert_quiet(&cluster);
+}
+
+#[tokio::test]
+async fn a_known_server_is_checked_in_one_round_trip() {
+    let proxy = Proxy::start(CLUSTER.endpoint()).unwrap();
+    let config: Config = proxy.url().parse().unwrap();
+    let settings = SessionSettings::default();
+    let first = connect(&config, &settings, None).await.unwrap();
+    let (accepted, trips) = (proxy.accepted(), proxy.round_trips());
+    let second = connect(&config, &settings, Some(&first.facts)).await.unwrap();
+    assert_eq!(second.facts.product, first.facts.product);
+    assert_eq!(proxy.accepted() - accepted, 1);
+    // One for the login (trust: startup and its answer), one for the checks.
+    assert_eq!(proxy.round_trips() - trips, 2);
+}
+
+#[tokio::test]
+async fn over_tcp_the_server_watches_the_line_too() {
+    let mut connected = try_connect(&CLUSTER.tcp_url_for("postgres", "postgres").unwrap())
+        .await
+        .unwrap();
+    assert_eq!(value(&mut connected, "SHOW tcp_user_timeout").await, "15000");
+    assert_eq!(value(&mut connected, "SHOW tcp_keepalives_idle").await, "4");
+}
+
+#[tokio::test]
+async fn a_cancel_request_stops_the_statement_and_never_the_next_one() {
+    let mut connected = try_connect(&CLUSTER.tcp_url_for("postgres", "postgres").unwrap())
+        .await
+        .unwrap();
+    for _ in 0..20 {
+        let canceller = connected.canceller.clone();
+        let pid = connected.facts.backend_pid;
+        let cancelling = tokio::spawn(async move {
+            let asleep = move || {
+                CLUSTER
+                    .psql(&format!(
+                        "SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = {pid}"
+                    ))
+                    .unwrap()
+                    == "t"
+            };
+            assert!(
+                tokio::task::spawn_blocking(move || wait_until(Duration::from_secs(10), asleep))
+                    .await
+                    .unwrap()
+            );
+            canceller.cancel().await.unwrap();
+        });
+        let asleep = connected
+            .wire
+            .drive(connected.client.simple_query("SELECT pg_sleep(60)"))
+            .await;
+        assert_eq!(asleep.unwrap_err().code(), Some(&SqlState::QUERY_CANCELED));
+        cancelling.await.unwrap();
+        connected.canceller.cancel().await.unwrap();
+        assert_eq!(value(&mut connected, "SELECT 1").await, "1");
+    }
+}
+
+#[tokio::test]
+async fn no_server_is_unreachable_and_says_where() {
+    let folder = std::env::temp_dir();
+    let error = try_connect(&format!("host={} port=1", folder.display()))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, ConnectError::Unreachable { server, .. } if server.contains(".s.PGSQL.1")),
+        "{error:?}"
+    );
+    assert!(!error.is_permanent());
+    let error = try_connect("host=127.0.0.1 port=1").await.unwrap_err();
+    assert!(
+        matches!(&error, ConnectError::Unreachable { server, .. } if server == "127.0.0.1:1"),
+        "{error:?}"
+    );
+    let error = try_connect("host=no-such-host.invalid").await.unwrap_err();
+    assert!(matches!(&error, ConnectError::UnknownHost { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn wrong_passwords_are_told_apart_from_missing_ones_and_are_never_shown() {
+    let hba = "local all postgres trust\nlocal all all scram-sha-256\n";
+    let cluster = Cluster::builder().hba(hba).start().unwrap();
+    cluster.psql("CREATE ROLE app LOGIN PASSWORD 'right'").unwrap();
+    let host = cluster.host();
+    let error = try_connect(&format!("host={host} user=app dbname=postgres password=wr0ng-s3cret"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ConnectError::Authentication { .. }), "{error:?}");
+    assert!(error.is_permanent());
+    assert!(!chain(&error).contains("wr0ng-s3cret"));
+    let error = try_connect(&format!("host={host} user=app dbname=postgres"))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ConnectError::PasswordMissing { .. }), "{error:?}");
+    try_connect(&format!("host={host} user=app dbname=postgres password=right"))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_password_file_is_read_for_each_host() {
+    let hba = "local all postgres trust\nlocal all all scram-sha-256\n";
+    let cluster = Cluster::builder().hba(hba).start().unwrap();
+    cluster.psql("CREATE ROLE app LOGIN PASSWORD 'r:ight'").unwrap();
+    let file = std::env::temp_dir().join(format!("latchwork-pass-{:x}", fastrand::u64(..)));
+    std::fs::write(
+        &file,
+        format!("*:*:*:other:wrong\n{}:5432:postgres:app:r\\:ight\n", cluster.host()),
+    )
+    .unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let found = try_connect(&format!(
+        "host={} user=app dbname=postgres passfile={}",
+        cluster.host(),
+        file.display()
+    ))
+    .await;
+    std::fs::remove_file(&file).unwrap();
+    found.unwrap();
+}
+
+#[tokio::test]
+async fn a_missing_database_and_a_full_server_have_errors_of_their_own() {
+    let error = try_connect(&CLUSTER.url_for("postgres", "nowhere")).await.unwrap_err();
+    assert!(matches!(error, ConnectError::NoSuchDatabase { .. }), "{error:?}");
+    CLUSTER.psql("CREATE ROLE crowded LOGIN CONNECTION LIMIT 0").unwrap();
+    let error = try_connect(&CLUSTER.url_for("crowded", "postgres")).await.unwrap_err();
+    assert!(matches!(error, ConnectError::TooManyConnections { .. }), "{error:?}");
+    assert!(!error.is_permanent());
+}
+
+#[tokio::test]
+async fn a_server_that_starts_up_is_worth_another_try() {
+    let address = fake_server::start(Script::Refuse("57P03")).await;
+    let error = try_connect(&format!("postgres://u@{address}/d")).await.unwrap_err();
+    assert!(matches!(error, ConnectError::NotReady { .. }), "{error:?}");
+    assert!(!error.is_permanent());
+}
+
+#[tokio::test]
+async fn a_product_without_real_locks_is_refused_by_name() {
+    let address = fake_server::start(Script::Product("CockroachDB CCL v23.1.11 (x86_64-pc-linux-gnu)")).await;
+    let refusal = refused(&format!("postgres://u@{address}/d")).await;
+    assert!(
+        matches!(&refusal, CheckError::LookAlike { product } if product.contains("CockroachDB")),
+        "{refusal:?}"
+    );
+    assert!(refusal.is_permanent());
+}
+
+#[tokio::test]
+async fn a_silent_server_is_given_up_within_the_limit() {
+    let proxy = Proxy::start(CLUSTER.endpoint()).unwrap();
+    proxy.freeze();
+    let config: Config = proxy.url().parse().unwrap();
+    let begun = Instant::now();
+    let limited = config.with_connect_timeout(Duration::from_millis(300));
+    let error = connect(&limited, &SessionSettings::default(), None).await.unwrap_err();
+    assert!(error.is_timeout(), "{error:?}");
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn hosts_are_tried_in_turn_and_a_silent_one_leaves_time_for_the_next() {
+    let proxy = Proxy::start_tcp(CLUSTER.endpoint()).unwrap();
+    proxy.freeze();
+    let Endpoint::Tcp(silent) = *proxy.endpoint() else {
+        panic!("a TCP proxy")
+    };
+    let live = CLUSTER.port();
+    let url = format!("postgres://postgres@127.0.0.1:1,{silent},127.0.0.1:{live}/postgres?connect_timeout=3");
+    let mut connected = try_connect(&url).await.unwrap();
+    assert_eq!(
+        value(&mut connected, "SELECT inet_server_port()").await,
+        live.to_string()
+    );
+}
+
+#[tokio::test]
+async fn a_standby_is_refused_and_skipped_when_asked_to() {
+    let primary = Cluster::builder().tcp().start().unwrap();
+    let standby = primary.standby().unwrap();
+    assert_eq!(refused(&standby.url()).await, CheckError::Standby);
+    let both = |attrs: &str| {
+        let hosts = format!("{},{}", standby.host(), primary.host());
+        let ports = format!("{},{}", standby.port(), primary.port());
+        format!("host={hosts} port={ports} user=postgres dbname=postgres target_session_attrs={attrs}")
+    };
+    for attrs in ["read-write", "primary"] {
+        let connected = try_connect(&both(attrs)).await.unwrap();
+        assert!(format!("{:?}", connected.canceller).contains(&primary.host()));
+    }
+    for attrs in ["any", "standby", "read-only", "prefer-standby"] {
+        assert_eq!(refused(&both(attrs)).await, CheckError::Standby, "{attrs}");
+    }
+    let error = try_connect(&format!("{}?target_session_attrs=primary", standby.url()))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, ConnectError::WrongKind { wanted: "primary", .. }),
+        "{error:?}"
+    );
+    let connected = try_connect(&format!("{}?target_session_attrs=prefer-standby", primary.url())).await;
+    assert_eq!(connected.unwrap().facts.database, "postgres");
+    assert_quiet(&primary);
+    assert_quiet(&standby);
+}
+
+#[tokio::test]
+async fn a_pooler_in_session_mode_is_accepted_and_the_session_is_set_up() {
+    let pooler = PgBouncer::start(&CLUSTER, PoolMode::Session).unwrap();
+    let mut connected = try_connect(&pooler.url()).await.unwrap();
+    assert!(connected.facts.pooled);
+    assert_eq!(value(&mut connected, "SHOW idle_session_timeout").await, "15s");
+    let known = connected.facts.clone();
+    let config: Config = pooler.url().parse().unwrap();
+    let second = connect(&config, &SessionSettings::default(), Some(&known))
+        .await
+        .unwrap();
+    assert!(second.facts.pooled);
+}
+
+#[tokio::test]
+async fn a_pooler_that_shares_sessions_is_refused_and_its_sessions_are_left_as_they_were() {
+    let cluster = Cluster::start().unwrap();
+    for (mode, found) in [
+        (PoolMode::Transaction, checks::PoolMode::Transaction),
+        (PoolMode::Statement, checks::PoolMode::Transaction),
+    ] {
+        let pooler = PgBouncer::start(&cluster, mode).unwrap();
+        for _ in 0..5 {
+            let refusal = refused(&pooler.url()).await;
+            assert_eq!(refusal, CheckError::SharedSessions { mode: found });
+            assert!(refusal.to_string().contains("transaction scope"), "{refusal}");
+        }
+        let (client, connection) = tokio_postgres::connect(&pooler.url(), tokio_postgres::NoTls)
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        let shown = client.simple_query("SHOW idle_session_timeout").await.unwrap();
+        assert!(
+            shown
+                .iter()
+                .any(|m| matches!(m, SimpleQueryMessage::Row(row) if row.get(0) == Some("0")))
+        );
+    }
+    assert_eq!(
+        cluster
+            .psql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+            .unwrap(),
+        "0"
+    );
+    assert_quiet(&cluster);
+}
+
+#[tokio::test]
+async fn a_busy_pool_in_transaction_mode_is_found_out_too() {
+    let cluster = Cluster::start().unwrap();
+    let pooler = PgBouncer::start(&cluster, PoolMode::Transaction).unwrap();
+    let mut clients = Vec::new();
+    for _ in 0..8 {
+        let (client, connection) = tokio_postgres::connect(&pooler.url(), tokio_postgres::NoTls)
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        clients.push(tokio::spawn(async move {
+            loop {
+                client.simple_query("SELECT pg_sleep(random() * 0.003)").await.unwrap();
+            }
+        }));
+    }
+    for round in 0..20 {
+        let refusal = refused(&pooler.url()).await;
+        assert_eq!(
+            refusal,
+            CheckError::SharedSessions {
+                mode: checks::PoolMode::Transaction
+            },
+            "{round}"
+        );
+    }
+    for client in clients {
+        client.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_full_pool_in_session_mode_is_an_error_that_says_so() {
+    let pooler = PgBouncer::builder(&CLUSTER, PoolMode::Session)
+        .setting("default_pool_size", 1)
+        .start()
+        .unwrap();
+    let refusal = refused(&format!("{}?connect_timeout=2", pooler.url())).await;
+    assert_eq!(refusal, CheckError::UnknownPooler);
+    assert!(!refusal.is_permanent());
+}
+
+#[tokio::test]
+async fn dropped_at_any_await_nothing_stays_held_and_no_session_stays_open() {
+    let cluster = Cluster::start().unwrap();
+    let config: Config = cluster.url().parse().unwrap();
+    let settings = SessionSettings::default();
+    let mut polls = 0;
+    loop {
+        let mut connecting = Box::pin(connect(&config, &settings, None));
+        let mut left = polls;
+        let done = std::future::poll_fn(|cx| {
+            if left == 0 {
+                return Poll::Ready(false);
+            }
+            left -= 1;
+            connecting.as_mut().poll(cx).map(|connected| connected.is_ok())
+        })
+        .await;
+        drop(connecting);
+        if done {
+            break;
+        }
+        polls += 1;
+        assert!(polls < 10_000, "connecting never completes");
+    }
+    assert!(polls > 5, "{polls}");
+    let count = "SELECT (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory') + (SELECT count(*) FROM \
+         pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid())";
+    assert!(wait_until(Duration::from_secs(10), || cluster.psql(count).unwrap() == "0"));
+    assert_quiet(&cluster);
+}
