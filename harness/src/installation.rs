@@ -127,7 +127,8 @@ pub(crate) fn path_folders() -> Vec<PathBuf> {
 }
 
 /// Finds a program on `PATH`, or in the folders for administrators that users often do not have there.
-pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
+#[must_use]
+pub fn find_program(name: &str) -> Option<PathBuf> {
     let administrators = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from);
     path_folders()
         .into_iter()

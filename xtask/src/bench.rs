@@ -1,0 +1,15 @@
+use latchwork_harness::find_program;
+
+use crate::run::{Failure, cargo, run};
+use crate::setup::install;
+
+/// Runs one comparison with the package `benches`, in release mode.
+pub(crate) fn bench(name: &str, arguments: &[String]) -> Result<(), Failure> {
+    if name == "locks"
+        && find_program("redis-server").is_none()
+        && let Err(failure) = install(&["redis-server"])
+    {
+        println!("xtask: NOTICE: the comparison runs without Redis: {failure}");
+    }
+    run(cargo(&["run", "--release", "--locked", "--package", "benches", "--", name]).args(arguments))
+}

@@ -1,0 +1,63 @@
+//! What the tests need from the system.
+
+use std::process::Command;
+
+use latchwork_harness::{Installation, find_program};
+
+use crate::majors;
+use crate::run::{Failure, output, run};
+
+/// Installs what is missing and fetches the other majors of PostgreSQL.
+pub(crate) fn setup() -> Result<(), Failure> {
+    let mut missing = Vec::new();
+    // What was unpacked earlier is no substitute: it comes without a client.
+    if find_program("psql").is_none()
+        || Installation::all()
+            .iter()
+            .all(|it| it.bindir().starts_with(majors::root()))
+    {
+        missing.push("postgresql");
+    }
+    missing.extend(
+        ["pgbouncer", "redis-server"]
+            .into_iter()
+            .filter(|name| find_program(name).is_none()),
+    );
+    install(&missing)?;
+    majors::fetch();
+    for installation in Installation::all() {
+        println!(
+            "xtask: PostgreSQL {} is in {}",
+            installation.version(),
+            installation.bindir().display()
+        );
+    }
+    Ok(())
+}
+
+/// Installs packages of the system as root; otherwise says which command does.
+pub(crate) fn install(packages: &[&str]) -> Result<(), Failure> {
+    if packages.is_empty() {
+        return Ok(());
+    }
+    if find_program("apt-get").is_none() {
+        let names = packages.join(", ");
+        return Err(Failure::usage(format!(
+            "install these with your system's package manager: {names}"
+        )));
+    }
+    if output(Command::new("id").arg("-u"))?.trim() != "0" {
+        let names = packages.join(" ");
+        return Err(Failure::usage(format!(
+            "packages are missing; run: sudo apt-get update && sudo apt-get install -y --no-install-recommends {names}"
+        )));
+    }
+    run(&mut apt_get(&["update", "-q"]))?;
+    run(apt_get(&["install", "-y", "-q", "--no-install-recommends"]).args(packages))
+}
+
+fn apt_get(arguments: &[&str]) -> Command {
+    let mut command = Command::new("apt-get");
+    command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
