@@ -101,6 +101,12 @@ impl Installation {
         &self.bindir
     }
 
+    /// Whether `cargo xtask setup` unpacked it; such a one comes without `psql`.
+    #[must_use]
+    pub fn is_unpacked(&self) -> bool {
+        self.unpacked
+    }
+
     pub(crate) fn program(&self, name: &str) -> PathBuf {
         self.bindir.join(name)
     }

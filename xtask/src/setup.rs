@@ -11,11 +11,7 @@ use crate::run::{Failure, output, run};
 pub(crate) fn setup() -> Result<(), Failure> {
     let mut missing = Vec::new();
     // What was unpacked earlier is no substitute: it comes without a client.
-    if find_program("psql").is_none()
-        || Installation::all()
-            .iter()
-            .all(|it| it.bindir().starts_with(majors::root()))
-    {
+    if find_program("psql").is_none() || Installation::all().iter().all(Installation::is_unpacked) {
         missing.push("postgresql");
     }
     missing.extend(
