@@ -15,6 +15,9 @@ pub struct Installation {
     unpacked: bool,
 }
 
+/// Where `cargo xtask setup` unpacks when the build folder is closed to the user that servers run as.
+pub const SHARED_UNPACK_FOLDER: &str = "/var/tmp/latchwork-postgres";
+
 impl Installation {
     /// Finds the PostgreSQL to use when nobody asks for a special one.
     ///
@@ -66,7 +69,7 @@ impl Installation {
     /// Lists every major that is there, highest first, one installation each.
     ///
     /// Besides the places of [`find`](Self::find) it looks at what `cargo xtask setup` unpacked: one folder a major in
-    /// `LATCHWORK_POSTGRES_DIR`, or else in `target/postgres`.
+    /// `LATCHWORK_POSTGRES_DIR`, or else in `target/postgres` or [`SHARED_UNPACK_FOLDER`].
     #[must_use]
     pub fn all() -> Vec<Self> {
         let installed = installed_bindirs().into_iter().map(|bindir| (bindir, false));
@@ -164,7 +167,7 @@ fn unpacked_bindirs() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Where other majors are unpacked: above the running program, or beside the sources that it was built from.
+/// Where other majors are unpacked: above the running program, beside the sources that it was built from, or shared.
 fn unpacked_root() -> Option<PathBuf> {
     if let Some(folder) = env::var_os("LATCHWORK_POSTGRES_DIR") {
         return Some(PathBuf::from(folder));
@@ -172,7 +175,9 @@ fn unpacked_root() -> Option<PathBuf> {
     let program = env::current_exe().ok()?;
     let above = program.ancestors().skip(1).map(|folder| folder.join("postgres"));
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/postgres");
-    above.chain([beside]).find(|folder| folder.is_dir())
+    above
+        .chain([beside, PathBuf::from(SHARED_UNPACK_FOLDER)])
+        .find(|folder| folder.is_dir())
 }
 
 /// The folder itself, freed of links, when it holds a server and the program that makes clusters.

@@ -36,7 +36,7 @@ mod wait;
 
 pub use cluster::{Cluster, ClusterBuilder, StopMode};
 pub use error::HarnessError;
-pub use installation::{Installation, find_program};
+pub use installation::{Installation, SHARED_UNPACK_FOLDER, find_program};
 pub use pgbouncer::{PgBouncer, PgBouncerBuilder, PoolMode};
 pub use process::Process;
 pub use proxy::{Endpoint, Proxy};

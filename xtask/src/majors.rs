@@ -6,17 +6,17 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
-use latchwork_harness::{Installation, find_program};
+use latchwork_harness::{Installation, SHARED_UNPACK_FOLDER, find_program};
 
 use crate::run::{Failure, output, root as workspace, target};
 
 /// The variable that tells the harness where they are.
-pub(crate) const VARIABLE: &str = "LATCHWORK_POSTGRES_DIR";
+const VARIABLE: &str = "LATCHWORK_POSTGRES_DIR";
 /// Fixed, so that everybody tests against the same servers.
 const WANTED: [(u32, &str); 2] = [(13, "13.23.0-beta.16"), (18, "18.4.0-beta.17")];
 
 /// The folder that holds one folder a major.
-pub(crate) fn root() -> PathBuf {
+fn root() -> PathBuf {
     if let Some(folder) = env::var_os(VARIABLE) {
         return PathBuf::from(folder);
     }
@@ -28,32 +28,21 @@ pub(crate) fn root() -> PathBuf {
     if reachable {
         beside_build
     } else {
-        PathBuf::from("/var/tmp/latchwork-postgres")
+        PathBuf::from(SHARED_UNPACK_FOLDER)
     }
 }
 
 /// Fetches what is not there. A machine without npm or network tests with fewer majors, and says so.
 pub(crate) fn fetch() {
-    let there = all();
-    for (major, version) in WANTED.into_iter().filter(|(major, _)| !there.contains(major)) {
+    for (major, version) in WANTED
+        .into_iter()
+        .filter(|(major, _)| Installation::find_major(*major).is_err())
+    {
         println!("xtask: fetching PostgreSQL {major}");
         if let Err(failure) = fetch_one(major, version) {
             println!("xtask: NOTICE: the tests run without PostgreSQL {major}: {failure}");
         }
     }
-}
-
-/// The majors that the tests will find, which look below [`root`].
-fn all() -> Vec<u32> {
-    let unpacked = WANTED
-        .iter()
-        .map(|(major, _)| *major)
-        .filter(|major| folder(*major).join("bin/postgres").exists());
-    Installation::all()
-        .iter()
-        .map(Installation::major)
-        .chain(unpacked)
-        .collect()
 }
 
 fn folder(major: u32) -> PathBuf {

@@ -1,4 +1,3 @@
-use crate::majors;
 use crate::run::{Failure, cargo, run, works};
 use crate::setup::setup;
 
@@ -18,10 +17,15 @@ pub(crate) fn test(arguments: &[String]) -> Result<(), Failure> {
             "--tests",
         ])
     };
-    run(tests.args(arguments).env(majors::VARIABLE, majors::root()))?;
+    run(tests.args(arguments))?;
     if arguments.is_empty() {
-        let mut doctests = cargo(&["test", "--doc", "--workspace", "--all-features", "--locked"]);
-        run(doctests.env(majors::VARIABLE, majors::root()))?;
+        run(&mut cargo(&[
+            "test",
+            "--doc",
+            "--workspace",
+            "--all-features",
+            "--locked",
+        ]))?;
     }
     Ok(())
 }
