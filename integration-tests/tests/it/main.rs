@@ -2,3 +2,4 @@
 
 mod connecting;
 mod fake_server;
+mod tls;

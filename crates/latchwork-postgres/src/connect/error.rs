@@ -252,11 +252,15 @@ mod tests {
             ("XX000", |e| matches!(e, ConnectError::Server { .. }), false),
         ];
         for (code, expected, permanent) in table {
-            let error = ConnectError::from_sqlstate(&SqlState::from_code(code), "db:5432".to_owned(), "cause".into());
+            let error = ConnectError::from_sqlstate(
+                &SqlState::from_code(code),
+                "db:5432".to_owned(),
+                "told by the server".into(),
+            );
             assert!(expected(&error), "{code}: {error:?}");
             assert_eq!(error.is_permanent(), *permanent, "{code}");
             assert!(
-                !error.to_string().contains("cause"),
+                !error.to_string().contains("told by the server"),
                 "the source is not a part of the text: {error}"
             );
         }

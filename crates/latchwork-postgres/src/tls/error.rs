@@ -84,6 +84,15 @@ pub enum TlsError {
         /// What rustls says.
         source: Box<dyn StdError + Send + Sync>,
     },
+    /// The certificate is of X.509 version 1, whose chain is not checked.
+    #[error(
+        "the server's certificate is of X.509 version 1, which cannot be verified; issue it again with extensions \
+         (openssl x509 -req -extfile ..), with a subjectAltName for the host"
+    )]
+    OldCertificate {
+        /// What rustls says.
+        source: Box<dyn StdError + Send + Sync>,
+    },
     /// The handshake failed in another way.
     #[error("the TLS handshake with the server failed; see the cause, and the server's log")]
     Handshake {

@@ -13,6 +13,7 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::verifier::{Trust, Verifier};
+use super::x509::VersionOne;
 use super::{TlsError, files};
 use crate::config::{Config, SslMode};
 
@@ -210,6 +211,7 @@ fn explain(error: io::Error, host: &str) -> TlsError {
         | CertificateError::ExpiredContext { .. }
         | CertificateError::NotValidYet
         | CertificateError::NotValidYetContext { .. } => TlsError::Expired { source },
+        CertificateError::Other(other) if other.0.is::<VersionOne>() => TlsError::OldCertificate { source },
         _ => TlsError::Handshake { source },
     }
 }

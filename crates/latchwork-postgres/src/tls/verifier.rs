@@ -2,12 +2,15 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+    verify_tls13_signature_with_raw_key,
+};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-use super::x509;
+use super::x509::{self, VersionOne};
 
 /// What is asked of the server's certificate.
 #[derive(Debug)]
@@ -75,6 +78,9 @@ impl Verifier {
         if self.trust.certificates.iter().any(|root| root == end_entity) {
             return x509::check_validity(end_entity, now);
         }
+        if x509::version_one_key(end_entity).is_some() {
+            return Err(VersionOne.into());
+        }
         let parsed = ParsedCertificate::try_from(end_entity)?;
         verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, self.algorithms.all)
     }
@@ -93,14 +99,7 @@ impl ServerCertVerifier for Verifier {
             self.verify_chain(roots, end_entity, intermediates, now)?;
         }
         if self.trust.host_name {
-            let parsed = ParsedCertificate::try_from(end_entity)?;
-            verify_server_name(&parsed, server_name).or_else(|error| match error {
-                // As in libpq: the common name counts when the certificate has no alternative names.
-                Error::InvalidCertificate(
-                    CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-                ) if x509::common_name_matches(end_entity, server_name) => Ok(()),
-                error => Err(error),
-            })?;
+            verify_host(end_entity, server_name)?;
         }
         Ok(ServerCertVerified::assertion())
     }
@@ -111,6 +110,9 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
+        if x509::version_one_key(cert).is_some() {
+            return Err(VersionOne.into());
+        }
         verify_tls12_signature(message, cert, dss, &self.algorithms)
     }
 
@@ -120,10 +122,28 @@ impl ServerCertVerifier for Verifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.algorithms)
+        match x509::version_one_key(cert) {
+            Some(key) => verify_tls13_signature_with_raw_key(message, &key, dss, &self.algorithms),
+            None => verify_tls13_signature(message, cert, dss, &self.algorithms),
+        }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
+    }
+}
+
+/// As in libpq: the common name counts when the certificate has no alternative names.
+fn verify_host(end_entity: &CertificateDer<'_>, host: &ServerName<'_>) -> Result<(), Error> {
+    let checked = match ParsedCertificate::try_from(end_entity) {
+        Ok(parsed) => verify_server_name(&parsed, host),
+        // Version 1 has no alternative names.
+        Err(_) => Err(CertificateError::NotValidForName.into()),
+    };
+    match checked {
+        Err(Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        )) if x509::common_name_matches(end_entity, host) => Ok(()),
+        checked => checked,
     }
 }

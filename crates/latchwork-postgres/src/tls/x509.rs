@@ -1,13 +1,17 @@
 //! The few fields of a certificate that rustls does not show.
 
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, Error};
-use x509_cert::Certificate;
-use x509_cert::der::Decode;
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::{CertificateError, Error, OtherError};
 use x509_cert::der::asn1::{PrintableStringRef, TeletexStringRef, Utf8StringRef};
 use x509_cert::der::oid::db::rfc4519::COMMON_NAME;
+use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::{Certificate, Version};
 
 /// Checks that a certificate is valid at a time.
 pub(super) fn check_validity(der: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
@@ -20,6 +24,35 @@ pub(super) fn check_validity(der: &CertificateDer<'_>, now: UnixTime) -> Result<
         return Err(CertificateError::Expired.into());
     }
     Ok(())
+}
+
+/// A certificate of version 1, as `openssl x509 -req` makes without extensions. No chain is checked for those.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct VersionOne;
+
+impl fmt::Display for VersionOne {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the certificate is of X.509 version 1")
+    }
+}
+
+impl StdError for VersionOne {}
+
+impl From<VersionOne> for Error {
+    fn from(error: VersionOne) -> Self {
+        CertificateError::Other(OtherError(Arc::new(error))).into()
+    }
+}
+
+/// The public key of a certificate of version 1, which rustls does not take apart.
+pub(super) fn version_one_key(der: &CertificateDer<'_>) -> Option<SubjectPublicKeyInfoDer<'static>> {
+    let body = parse(der).ok()?.tbs_certificate;
+    if body.version != Version::V1 {
+        return None;
+    }
+    Some(SubjectPublicKeyInfoDer::from(
+        body.subject_public_key_info.to_der().ok()?,
+    ))
 }
 
 /// Compares the host with the common name, if the certificate has no alternative names that could match a host.
