@@ -7,7 +7,6 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::HarnessError;
 use crate::supervisor::Supervisor;
-use crate::user::ServerUser;
 use crate::wait::wait_until;
 
 /// A child process that is killed when this value is dropped, and also when this process ends in any other way.
@@ -43,7 +42,7 @@ impl Process {
     /// Fails when the program cannot be started.
     pub fn spawn(command: &mut Command) -> Result<Self, HarnessError> {
         let name = command.get_program().to_string_lossy().into_owned();
-        let supervisor = Supervisor::start(ServerUser::ourselves(), None)?;
+        let supervisor = Supervisor::start(None)?;
         let mut child = command
             .stdout(Stdio::piped())
             .spawn()

@@ -31,7 +31,7 @@ impl Scratch {
     pub(crate) fn new(user: ServerUser) -> Result<Self, HarnessError> {
         let path = base_folder(user)?.join(format!("latchwork-{:012x}", fastrand::u64(..1 << 48)));
         // The supervisor comes first: were we killed in between, nobody would remove the folder.
-        let supervisor = Supervisor::start(user, Some(&path))?;
+        let supervisor = Supervisor::start(Some(&path))?;
         if let Err(error) = DirBuilder::new().mode(0o700).create(&path) {
             // Perhaps somebody else's folder has this name: leave it alone.
             supervisor.abandon();
@@ -57,7 +57,7 @@ impl Scratch {
     /// Ends what was started here and removes the folder.
     pub(crate) fn remove(&mut self) {
         self.supervisor.finish();
-        // The supervisor may have been killed, or may not be allowed to touch the parent folder.
+        // The supervisor itself may have been killed.
         if self.path.exists() {
             drop(fs::remove_dir_all(&self.path));
         }
@@ -101,12 +101,11 @@ fn fits_sockets(base: &Path) -> bool {
     base.is_absolute() && base.as_os_str().len() + LONGEST_BELOW <= MAX_SOCKET_PATH
 }
 
-/// Whether another user may reach it and make folders there; for ourselves the attempt will tell.
+/// Whether another user may get there; for ourselves the attempt will tell.
 fn open_to(base: &Path, user: ServerUser) -> bool {
     const SEARCH: u32 = 0o001;
-    const WRITE: u32 = 0o002;
-    let grants = |path: &Path, bits| fs::metadata(path).is_ok_and(|found| found.mode() & bits == bits);
-    base.is_dir() && (!user.is_other() || grants(base, WRITE) && base.ancestors().all(|path| grants(path, SEARCH)))
+    let searchable = |path: &Path| fs::metadata(path).is_ok_and(|found| found.mode() & SEARCH != 0);
+    base.is_dir() && (!user.is_other() || base.ancestors().all(searchable))
 }
 
 fn write_private(path: &Path, contents: &[u8]) -> io::Result<()> {

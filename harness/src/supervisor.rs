@@ -3,11 +3,10 @@
 use std::io::{self, PipeWriter, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
 use crate::HarnessError;
-use crate::user::ServerUser;
 use crate::wait::lock;
 
 const SCRIPT: &str = include_str!("supervisor.sh");
@@ -24,10 +23,11 @@ pub(crate) struct Supervisor {
 
 impl Supervisor {
     /// Starts a supervisor that has nothing to end yet.
-    pub(crate) fn start(user: ServerUser, folder: Option<&Path>) -> Result<Self, HarnessError> {
+    ///
+    /// It runs as ourselves: the server's user could not remove what we have not yet handed over.
+    pub(crate) fn start(folder: Option<&Path>) -> Result<Self, HarnessError> {
         let (reader, writer) = io::pipe().map_err(HarnessError::io("open a pipe"))?;
-        let shell = user
-            .command("/bin/sh")
+        let shell = Command::new("/bin/sh")
             .arg("-c")
             .arg(SCRIPT)
             .arg("latchwork-supervisor")

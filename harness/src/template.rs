@@ -1,11 +1,12 @@
 //! A fresh data folder that is made once and copied for every cluster: a tenth of the time of `initdb`.
 
+use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{self, Command};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::scratch::{Scratch, base_folder};
@@ -21,25 +22,18 @@ const FORMAT: u32 = 1;
 ///
 /// Its name carries the week: systems that clean their temporary folder by age would otherwise leave one with holes.
 pub(crate) fn template(installation: &Installation, user: ServerUser) -> Result<PathBuf, HarnessError> {
-    let base = base_folder(user)?;
-    let week = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs()
-        / WEEK.as_secs();
+    let home = home(user)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let week = now.as_secs() / WEEK.as_secs();
     let build = fnv1a(installation.bindir().as_os_str().as_bytes());
-    let name = format!(
-        "{PREFIX}{FORMAT}-{week}-{}-{}-{build:08x}",
-        installation.version(),
-        user.uid()
-    );
-    let path = base.join(name);
+    let (version, uid) = (installation.version(), user.uid());
+    let path = home.join(format!("{PREFIX}{FORMAT}-{week}-{version}-{uid}-{build:08x}"));
     if !path.exists() {
         make(installation, user, &path)?;
-        remove_older(&base, week, user);
+        remove_older(&home, week, user);
     }
     let owner = fs::metadata(&path).map_err(HarnessError::path("look at", &path))?.uid();
-    if owner == user.uid() {
+    if owner == uid {
         return Ok(path);
     }
     Err(HarnessError::Io {
@@ -48,9 +42,9 @@ pub(crate) fn template(installation: &Installation, user: ServerUser) -> Result<
     })
 }
 
-/// Copies a template to `target`, as the user it belongs to.
-pub(crate) fn copy(template: &Path, target: &Path, user: ServerUser) -> Result<(), HarnessError> {
-    let mut command = user.command("cp");
+/// Copies a template to `target`; its files keep their owner.
+pub(crate) fn copy(template: &Path, target: &Path) -> Result<(), HarnessError> {
+    let mut command = Command::new("cp");
     command.args(["-R", "-p"]).arg(template).arg(target).current_dir("/");
     run(&mut command, "cp")
 }
@@ -70,10 +64,37 @@ pub(crate) fn run(command: &mut Command, program: &str) -> Result<(), HarnessErr
     })
 }
 
-/// Makes it in a private folder first; whoever renames first wins, and nobody sees half of one.
+/// Where templates are kept: in the build folder that we were started from, else with the temporary folders.
+///
+/// The server's user need not get there, for we copy, not it.
+fn home(user: ServerUser) -> Result<PathBuf, HarnessError> {
+    let asked = env::var_os("LATCHWORK_TEMPLATES").map(PathBuf::from);
+    match asked
+        .or_else(build_folder)
+        .filter(|folder| fs::create_dir_all(folder).is_ok() && is_writable(folder))
+    {
+        Some(folder) => Ok(folder),
+        None => base_folder(user),
+    }
+}
+
+fn build_folder() -> Option<PathBuf> {
+    let program = env::current_exe().ok()?;
+    // Cargo marks its build folder with this file.
+    let target = program
+        .ancestors()
+        .find(|folder| folder.join("CACHEDIR.TAG").is_file())?;
+    Some(target.join("latchwork-templates"))
+}
+
+fn is_writable(folder: &Path) -> bool {
+    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
+/// Makes it apart and renames it: whoever is first wins, and nobody sees half of one.
 fn make(installation: &Installation, user: ServerUser, path: &Path) -> Result<(), HarnessError> {
     let scratch = Scratch::new(user)?;
-    let private = scratch.path().join("data");
+    let data = scratch.path().join("data");
     let mut initdb = user.command(installation.program("initdb"));
     initdb
         .args([
@@ -84,19 +105,25 @@ fn make(installation: &Installation, user: ServerUser, path: &Path) -> Result<()
             "--no-sync",
             "--pgdata",
         ])
-        .arg(&private)
+        .arg(&data)
         .current_dir(scratch.path());
     run(&mut initdb, "initdb")?;
-    let conf = private.join("postgresql.conf");
+    let conf = data.join("postgresql.conf");
     OpenOptions::new()
         .append(true)
         .open(&conf)
         .and_then(|mut file| file.write_all(b"\ninclude 'harness.conf'\n"))
         .map_err(HarnessError::path("write", &conf))?;
-    match fs::rename(&private, path) {
+    // The temporary folder is often on another file system, and a rename does not cross the border.
+    let beside = path.with_extension(format!("unfinished-{}-{}", process::id(), fastrand::u32(..)));
+    let renamed = copy(&data, &beside).and_then(|()| match fs::rename(&beside, path) {
         Err(error) if !path.exists() => Err(HarnessError::path("make", path)(error)),
         _ => Ok(()),
+    });
+    if beside.exists() {
+        drop(fs::remove_dir_all(&beside));
     }
+    renamed
 }
 
 /// Tells two builds of one version apart.

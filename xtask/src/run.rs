@@ -96,7 +96,14 @@ pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let errors = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    // Some programs print their whole stack after the reason.
+    const LINES: usize = 4;
+    let errors: Vec<String> = String::from_utf8_lossy(&output.stderr)
+        .lines()
+        .take(LINES)
+        .map(str::to_owned)
+        .collect();
+    let errors = errors.join("\n");
     Err(Failure::step(format!("failed ({}): {line}\n{errors}", output.status)))
 }
 

@@ -97,7 +97,7 @@ impl Cluster {
         let mut tries = 0;
         loop {
             let scratch = Scratch::new(user)?;
-            template::copy(&template, &scratch.path().join("data"), user)?;
+            template::copy(&template, &scratch.path().join("data"))?;
             let cluster = Self {
                 scratch,
                 server: Mutex::new(None),

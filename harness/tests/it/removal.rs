@@ -194,29 +194,84 @@ fn a_crashed_server_leaves_no_shared_memory_segment() {
     assert!(!listed());
 }
 
+/// A temporary folder of its own, with a place for templates, both empty.
+struct Fresh(PathBuf);
+
+impl Fresh {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(format!("/tmp/lw-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(path.join("tmp")).unwrap();
+        Self(path)
+    }
+
+    fn start(&self) -> Process {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_throw-away-cluster"));
+        command
+            .env("TMPDIR", self.0.join("tmp"))
+            .env("LATCHWORK_TEMPLATES", self.0.join("templates"));
+        Process::spawn(command.stdin(Stdio::piped()).stderr(Stdio::null())).unwrap()
+    }
+
+    fn folders(&self, name: &str) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.0.join(name)).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    }
+}
+
+impl Drop for Fresh {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
 #[test]
 fn many_first_starts_at_once_share_one_template() {
-    // A folder of its own has no template yet.
-    let fresh = PathBuf::from(format!("/tmp/lw{:06x}", std::process::id()));
-    std::fs::create_dir(&fresh).unwrap();
-    std::fs::set_permissions(&fresh, std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
-    let start = |_| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_throw-away-cluster"));
-        Process::spawn(command.env("TMPDIR", &fresh).stdin(Stdio::piped())).unwrap()
-    };
-    let mut processes: Vec<Process> = (0..4).map(start).collect();
+    let fresh = Fresh::new("template");
+    let mut processes: Vec<Process> = (0..4).map(|_| fresh.start()).collect();
     for process in &mut processes {
-        let folder = process.wait_for_line("folder ").unwrap();
-        assert!(folder.starts_with(fresh.to_str().unwrap()), "{folder}");
+        process.wait_for_line("folder ").unwrap();
     }
+    assert_eq!(fresh.folders("tmp").len(), 4);
     drop(processes);
-    let leftovers = || std::fs::read_dir(&fresh).unwrap().count();
-    assert!(
-        wait_until(PATIENCE, || leftovers() == 1),
-        "one template and nothing else, but {}",
-        leftovers()
-    );
-    std::fs::remove_dir_all(&fresh).unwrap();
+    assert!(wait_until(PATIENCE, || fresh.folders("tmp").is_empty()));
+    assert_eq!(fresh.folders("templates").len(), 1, "{:?}", fresh.folders("templates"));
+}
+
+#[test]
+fn nothing_is_left_when_killed_at_any_moment_of_the_start() {
+    let fresh = Fresh::new("start");
+    // From the first folder over initdb, the copy and the server's own files to the end.
+    let stages = [
+        "",
+        "data",
+        "data/base",
+        "data/PG_VERSION",
+        "data/harness.conf",
+        "postgres.log",
+        "data/postmaster.pid",
+    ];
+    for stage in stages {
+        let mut process = fresh.start();
+        let reached = || fresh.folders("tmp").iter().any(|folder| folder.join(stage).exists());
+        assert!(wait_until(PATIENCE, reached), "{stage} never appears");
+        process.signal(Signal::KILL);
+        assert!(!process.wait().unwrap().success());
+        assert!(
+            wait_until(PATIENCE, || fresh.folders("tmp").is_empty()),
+            "{stage}: {:?}",
+            fresh.folders("tmp")
+        );
+    }
+    let mentions = |path: PathBuf| {
+        let words = std::fs::read_to_string(path.join("cmdline")).unwrap_or_default();
+        words.contains(fresh.0.to_str().unwrap())
+    };
+    let nobody = || {
+        !std::fs::read_dir("/proc")
+            .unwrap()
+            .any(|entry| mentions(entry.unwrap().path()))
+    };
+    assert!(wait_until(PATIENCE, nobody), "a process is still there");
 }
 
 fn socket_folder(endpoint: &latchwork_harness::Endpoint) -> PathBuf {
