@@ -5,18 +5,18 @@ use crate::setup::setup;
 pub(crate) fn test(arguments: &[String]) -> Result<(), Failure> {
     setup()?;
     let mut tests = if works(&mut cargo(&["nextest", "--version"])) {
-        cargo(&["nextest", "run", "--workspace", "--all-features", "--locked"])
+        cargo(&["nextest", "run"])
     } else {
-        cargo(&[
-            "test",
-            "--workspace",
-            "--all-features",
-            "--locked",
-            "--lib",
-            "--bins",
-            "--tests",
-        ])
+        // The doctests come after it.
+        cargo(&["test", "--lib", "--bins", "--tests"])
     };
+    tests.args(["--all-features", "--locked"]);
+    if !arguments
+        .iter()
+        .any(|it| it.starts_with("-p") || it.starts_with("--package"))
+    {
+        tests.arg("--workspace");
+    }
     run(tests.args(arguments))?;
     if arguments.is_empty() {
         run(&mut cargo(&[
