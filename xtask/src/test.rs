@@ -7,8 +7,8 @@ pub(crate) fn test(arguments: &[String]) -> Result<(), Failure> {
     let mut tests = if works(&mut cargo(&["nextest", "--version"])) {
         cargo(&["nextest", "run"])
     } else {
-        // The doctests come after it.
-        cargo(&["test", "--lib", "--bins", "--tests"])
+        // Unit and integration tests; the doctests come after them.
+        cargo(&["test", "--tests"])
     };
     tests.args(["--all-features", "--locked"]);
     if !arguments
