@@ -259,10 +259,12 @@ impl Config {
         self.ssl_root_cert.as_deref()
     }
 
+    #[cfg(feature = "tls")]
     pub(crate) fn ssl_client_cert(&self) -> Option<(&Path, &Path)> {
         self.ssl_cert.as_deref().zip(self.ssl_key.as_deref())
     }
 
+    #[cfg(feature = "tls")]
     pub(crate) fn ssl_sni(&self) -> bool {
         self.ssl_sni
     }

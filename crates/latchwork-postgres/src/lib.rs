@@ -1,6 +1,52 @@
-//! Under construction.
+//! The PostgreSQL engine of latchwork.
+//!
+//! A process owns one **lock session**: a connection of its own, never from a pool, on which it takes and holds its
+//! locks, thousands at once. Requests that come while one batch is on the wire go into the next. Waiting is done on a few
+//! **waiter sessions**, which hold nothing meanwhile. All of it is behind [`Postgres`], which makes the
+//! [`Locks`](latchwork_core::Locks) that everything else uses.
+//!
+//! # Examples
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use latchwork_postgres::{Config, Postgres, PostgresOptions};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config: Config = "postgres://shop@db.internal/shop".parse()?;
+//! let postgres = Postgres::connect(config, PostgresOptions::default()).await?;
+//! let locks = postgres.locks();
+//! let guard = locks.acquire(["order", "42"]).within(Duration::from_secs(2)).await?;
+//! guard.release().await?;
+//! # Ok(())
+//! # }
+//! ```
 
+mod batch;
 pub mod checks;
 pub mod config;
 pub mod connect;
+mod engine;
+mod error;
+mod identity;
+mod inbox;
+mod link;
+mod lock_session;
+mod options;
+mod postgres;
+mod queue;
+mod room;
+mod shared;
+mod sql;
+mod statements;
+mod sync;
 pub mod tls;
+mod wait;
+mod waiter;
+
+pub use config::Config;
+pub use connect::ConnectError;
+pub use error::StatementError;
+pub use identity::Identity;
+pub use options::{PostgresOptions, Timing};
+pub use postgres::Postgres;

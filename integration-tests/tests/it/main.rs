@@ -1,5 +1,8 @@
 //! One binary for every test that needs a server, one module per subject.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail, helpers included")]
+
 mod connecting;
+mod engine;
 mod fake_server;
 mod tls;

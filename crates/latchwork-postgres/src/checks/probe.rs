@@ -53,8 +53,9 @@ fn shared(opened: &Opened, mode: PoolMode) -> ConnectError {
 /// Proves with a random key that what one session holds another is refused until it is given up, and that `pg_locks`
 /// shows it.
 pub(super) async fn exclusion(first: &mut Opened, second: &mut Opened, product: &str) -> Result<(), ConnectError> {
-    let key = fastrand::i64(..);
-    let (high, low) = ((key >> 32) as u32, key as u32);
+    let bits = fastrand::i64(..);
+    let (high, low) = ((bits >> 32) as u32, bits as u32);
+    let key = format!("'{bits}'::pg_catalog.int8");
     let take = format!("SELECT pg_catalog.pg_try_advisory_lock({key})::pg_catalog.int4");
     let give = format!("SELECT pg_catalog.pg_advisory_unlock({key})::pg_catalog.int4");
     let see = format!(

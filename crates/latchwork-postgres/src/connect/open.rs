@@ -32,8 +32,9 @@ struct Door {
 
 impl Opened {
     /// Makes one more connection to the same address.
-    pub(crate) async fn another(&self) -> Result<Self, ConnectError> {
-        self.door.clone().enter().await
+    pub(crate) fn another(&self) -> impl Future<Output = Result<Self, ConnectError>> + Send + use<> {
+        // Not async over `&self`: the wire is not Sync, and whoever connects may be in any task.
+        self.door.clone().enter()
     }
 
     /// Takes leave of the server, so that it does not see a connection that broke.

@@ -1,0 +1,337 @@
+//! Group commit: one batch carries all that has collected while the last one was on the wire.
+//!
+//! Unlocks go before tries, so that a key that was released and is wanted again is free by then. Each statement has its
+//! own Sync, so that an error in one skips no other, and all are written at once.
+
+use std::{collections::HashSet, future::Future, pin::Pin, sync::Arc};
+
+use futures_util::future::join_all;
+use latchwork_core::{
+    Key, Mode,
+    engine::{EngineError, Grant, ReleaseRequest, SlotsRequest},
+};
+use tokio_postgres::{Client, Error as DriverError, Row};
+
+use crate::{
+    error::StatementError,
+    inbox::Ask,
+    link::{End, Link},
+    room::Room,
+    sql::Kind,
+    statements::Statements,
+    wait::Wait,
+};
+
+/// The most keys in one statement.
+const MAX_KEYS: usize = 512;
+
+type Call = Pin<Box<dyn Future<Output = Result<Vec<Row>, DriverError>> + Send>>;
+
+/// A batch, from its making to its answers.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    unlocks: Vec<Unlocks>,
+    tries: Vec<Tries>,
+    slots: Vec<SomeOf>,
+    /// Releases whose statement failed before it came to them.
+    again: Vec<ReleaseRequest>,
+    /// Locks that may be granted and are not counted as held yet.
+    reserved: usize,
+}
+
+/// What is left of a batch.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    /// Waits that found their key held.
+    pub(crate) waits: Vec<Wait>,
+    /// Releases that must be sent again.
+    pub(crate) releases: Vec<ReleaseRequest>,
+}
+
+/// One statement that releases.
+#[derive(Debug)]
+struct Unlocks {
+    kind: Kind,
+    releases: Vec<ReleaseRequest>,
+    was_held: Vec<bool>,
+}
+
+/// One statement that tries.
+#[derive(Debug)]
+struct Tries {
+    kind: Kind,
+    asks: Vec<Ask>,
+    granted: Vec<bool>,
+    error: Option<EngineError>,
+}
+
+/// One statement that takes some of several keys.
+#[derive(Debug)]
+struct SomeOf {
+    request: SlotsRequest,
+    keys: Vec<Key>,
+    want: usize,
+    taken: Vec<usize>,
+    error: Option<EngineError>,
+}
+
+impl Batch {
+    /// Sorts requests into statements. What there is no room for is answered now, and so are releases of locks that
+    /// went with an earlier session than `session`.
+    pub(crate) fn new(
+        releases: Vec<ReleaseRequest>,
+        asks: Vec<Ask>,
+        slots: Vec<SlotsRequest>,
+        session: u64,
+        room: &Room,
+    ) -> Self {
+        let mut batch = Self::default();
+        for release in releases {
+            if release.grant.session().id() == session {
+                batch.add_release(release);
+            } else {
+                release.reply.send(Ok(false));
+            }
+        }
+        let fits = room.take(asks.len());
+        batch.reserved += fits;
+        for (at, ask) in asks.into_iter().enumerate() {
+            if at < fits {
+                batch.add_ask(ask);
+            } else {
+                ask.answer(Err(too_many(room)));
+            }
+        }
+        for request in slots {
+            batch.add_slots(request, room);
+        }
+        batch
+    }
+
+    fn add_release(&mut self, release: ReleaseRequest) {
+        let kind = Kind::of(release.key, release.mode);
+        match self.unlocks.iter_mut().find(|unlocks| unlocks.kind == kind && unlocks.releases.len() < MAX_KEYS) {
+            Some(unlocks) => unlocks.releases.push(release),
+            None => self.unlocks.push(Unlocks { kind, releases: vec![release], was_held: Vec::new() }),
+        }
+    }
+
+    fn add_ask(&mut self, ask: Ask) {
+        let kind = Kind::of(ask.key(), ask.mode());
+        match self.tries.iter_mut().find(|tries| tries.kind == kind && tries.asks.len() < MAX_KEYS) {
+            Some(tries) => tries.asks.push(ask),
+            None => self.tries.push(Tries { kind, asks: vec![ask], granted: Vec::new(), error: None }),
+        }
+    }
+
+    fn add_slots(&mut self, request: SlotsRequest, room: &Room) {
+        let candidates = request.reply.candidates();
+        let (keys, wanted) = (candidates.keys, candidates.want);
+        let want = room.take(wanted);
+        self.reserved += want;
+        if want > 0 {
+            self.slots.push(SomeOf { request, keys, want, taken: Vec::new(), error: None });
+        } else {
+            let answer = if wanted > 0 { Err(too_many(room)) } else { Ok(Vec::new()) };
+            request.reply.send(answer);
+        }
+    }
+
+    /// Runs the statements and counts their answers. Nobody is told anything yet.
+    pub(crate) async fn run(&mut self, link: &mut Link, statements: &mut Statements) -> Result<(), End> {
+        let calls = self.calls(link, statements).await?;
+        if calls.is_empty() {
+            return Ok(());
+        }
+        let all = link.call(async move { Ok(join_all(calls).await) }).await?;
+        let mut answers = all.map_err(|error| End::Closed(Some(error)))?.into_iter();
+        let mut failed = false;
+        for unlocks in &mut self.unlocks {
+            match next(&mut answers)? {
+                Ok(rows) => unlocks.was_held = flags(&rows),
+                // Which of them were released meanwhile is for the reconciliation to say.
+                Err(_) => failed = true,
+            }
+        }
+        for tries in &mut self.tries {
+            match next(&mut answers)? {
+                Ok(rows) => tries.granted = flags(&rows),
+                Err(error) => tries.error = Some(error.into_engine()),
+            }
+            failed |= tries.error.is_some();
+        }
+        for some in &mut self.slots {
+            match next(&mut answers)? {
+                Ok(rows) => some.taken = rows.iter().filter_map(place).collect(),
+                Err(error) => some.error = Some(error.into_engine()),
+            }
+            failed |= some.error.is_some();
+        }
+        if failed {
+            self.reconcile(link).await?;
+        } else {
+            link.held = (link.held + self.granted()).saturating_sub(self.released());
+        }
+        if self.unlocks.iter().any(|unlocks| unlocks.was_held.contains(&false)) {
+            return Err(End::Inconsistent("it did not hold a lock that it was granted"));
+        }
+        link.settle().await
+    }
+
+    /// Finds out what a statement that failed half-way has done: session locks survive its rollback.
+    async fn reconcile(&mut self, link: &mut Link) -> Result<(), End> {
+        let own: HashSet<(Key, Mode)> = link.own_locks().await?.into_iter().collect();
+        link.held = own.len();
+        for unlocks in &mut self.unlocks {
+            if unlocks.was_held.is_empty() {
+                let still = |release: &mut ReleaseRequest| own.contains(&(release.key, release.mode));
+                self.again.extend(unlocks.releases.extract_if(.., still));
+                unlocks.was_held = vec![true; unlocks.releases.len()];
+            }
+        }
+        for tries in self.tries.iter_mut().filter(|tries| tries.error.is_some()) {
+            tries.granted = tries.asks.iter().map(|ask| own.contains(&(ask.key(), ask.mode()))).collect();
+        }
+        for some in self.slots.iter_mut().filter(|some| some.error.is_some()) {
+            let taken = (0..).zip(&some.keys).filter(|(_, key)| own.contains(&(**key, Mode::Exclusive)));
+            some.taken = taken.map(|(at, _)| at).collect();
+        }
+        Ok(())
+    }
+
+    fn granted(&self) -> usize {
+        let tries = self.tries.iter().map(|tries| tries.granted.iter().filter(|granted| **granted).count());
+        tries.sum::<usize>() + self.slots.iter().map(|some| some.taken.len()).sum::<usize>()
+    }
+
+    fn released(&self) -> usize {
+        self.unlocks.iter().map(|unlocks| unlocks.releases.len()).sum()
+    }
+
+    /// Tells everybody whose request is done.
+    pub(crate) fn answer(self, grant: &Grant, room: &Room) -> Rest {
+        room.give_back((self.reserved + self.released()).saturating_sub(self.granted()));
+        let mut still_waiting = Vec::new();
+        for Unlocks { releases, was_held, .. } in self.unlocks {
+            for (release, was_held) in releases.into_iter().zip(was_held) {
+                release.reply.send(Ok(was_held));
+            }
+        }
+        for Tries { asks, granted, error, .. } in self.tries {
+            for (ask, granted) in asks.into_iter().zip(granted) {
+                match (granted, &error, ask) {
+                    (true, _, ask) => ask.answer(Ok(Some(grant.clone()))),
+                    (false, Some(error), ask) => ask.answer(Err(error.clone())),
+                    (false, None, Ask::Wait(wait)) => still_waiting.push(wait),
+                    (false, None, ask) => ask.answer(Ok(None)),
+                }
+            }
+        }
+        for SomeOf { request, taken, error, .. } in self.slots {
+            let answer = match error {
+                Some(error) if taken.is_empty() => Err(error),
+                _ => Ok(taken.into_iter().map(|at| (at, grant.clone())).collect()),
+            };
+            request.reply.send(answer);
+        }
+        Rest { waits: still_waiting, releases: self.again }
+    }
+
+    /// Tells everybody that the connection has ended.
+    pub(crate) fn fail(self, error: &EngineError, room: &Room) {
+        room.give_back(self.reserved);
+        for Unlocks { releases, was_held, .. } in self.unlocks {
+            let mut was_held = was_held.into_iter();
+            for release in releases {
+                release.reply.send(was_held.next().ok_or_else(|| error.clone()));
+            }
+        }
+        for release in self.again {
+            release.reply.send(Err(error.clone()));
+        }
+        for ask in self.tries.into_iter().flat_map(|tries| tries.asks) {
+            ask.answer(Err(error.clone()));
+        }
+        for some in self.slots {
+            some.request.reply.send(Err(error.clone()));
+        }
+    }
+
+    async fn calls(&self, link: &mut Link, statements: &mut Statements) -> Result<Vec<Call>, End> {
+        let mut calls = Vec::new();
+        for unlocks in &self.unlocks {
+            let keys = Keys::new(unlocks.kind, unlocks.releases.iter().map(|release| release.key));
+            let statement = statements.unlock(link, unlocks.kind).await?;
+            calls.push(keys.call(&link.client, statement, None));
+        }
+        for tries in &self.tries {
+            let keys = Keys::new(tries.kind, tries.asks.iter().map(Ask::key));
+            let statement = statements.try_lock(link, tries.kind).await?;
+            calls.push(keys.call(&link.client, statement, None));
+        }
+        for some in &self.slots {
+            let kind = some.keys.first().map_or(Kind::ALL[0], |key| Kind::of(*key, Mode::Exclusive));
+            let keys = Keys::new(kind, some.keys.iter().copied());
+            let want = i32::try_from(some.want).unwrap_or(i32::MAX);
+            let statement = statements.take_some(link, kind).await?;
+            calls.push(keys.call(&link.client, statement, Some(want)));
+        }
+        Ok(calls)
+    }
+}
+
+/// Keys as the arrays that a statement takes.
+enum Keys {
+    Bigints(Vec<i64>),
+    Pairs(Vec<i32>, Vec<i32>),
+}
+
+impl Keys {
+    fn new(kind: Kind, keys: impl Iterator<Item = Key>) -> Self {
+        if kind.is_pair() {
+            let (firsts, seconds) = keys.filter_map(Key::as_pair).unzip();
+            Self::Pairs(firsts, seconds)
+        } else {
+            Self::Bigints(keys.filter_map(Key::as_bigint).collect())
+        }
+    }
+
+    fn call(self, client: &Arc<Client>, statement: tokio_postgres::Statement, want: Option<i32>) -> Call {
+        let client = Arc::clone(client);
+        Box::pin(async move {
+            match (&self, &want) {
+                (Self::Bigints(keys), None) => client.query(&statement, &[keys]).await,
+                (Self::Bigints(keys), Some(want)) => client.query(&statement, &[keys, want]).await,
+                (Self::Pairs(firsts, seconds), None) => client.query(&statement, &[firsts, seconds]).await,
+                (Self::Pairs(firsts, seconds), Some(want)) => client.query(&statement, &[firsts, seconds, want]).await,
+            }
+        })
+    }
+}
+
+/// The next statement's answer; an answer that only says that the connection has ended ends it here.
+fn next(
+    answers: &mut impl Iterator<Item = Result<Vec<Row>, DriverError>>,
+) -> Result<Result<Vec<Row>, StatementError>, End> {
+    match answers.next() {
+        Some(Ok(rows)) => Ok(Ok(rows)),
+        Some(Err(error)) if error.as_db_error().is_some() => Ok(Err(StatementError::from_driver(error))),
+        Some(Err(error)) => Err(End::Closed(Some(error))),
+        None => Err(End::Inconsistent("a statement was not answered")),
+    }
+}
+
+/// The one row of a statement over keys.
+fn flags(rows: &[Row]) -> Vec<bool> {
+    rows.first().and_then(|row| row.get(0)).unwrap_or_default()
+}
+
+/// A row of a statement that takes some keys; the server counts from 1.
+fn place(row: &Row) -> Option<usize> {
+    let place: i32 = row.get(0);
+    usize::try_from(place).ok()?.checked_sub(1)
+}
+
+fn too_many(room: &Room) -> EngineError {
+    StatementError::TooManyHeld { held: room.taken() }.into_engine()
+}

@@ -1,0 +1,101 @@
+//! How the engine words what the server says.
+
+use std::{error::Error, fmt, sync::Arc};
+
+use latchwork_core::engine::{EngineError, EngineErrorKind};
+use tokio_postgres::{Error as DriverError, error::SqlState};
+
+use crate::connect::ConnectError;
+
+/// Why the server did not do what the engine asked it for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StatementError {
+    /// The server's lock table is full, for everybody.
+    #[error(
+        "the server's lock table is full; hold fewer locks, or raise max_locks_per_transaction and restart the server"
+    )]
+    LockTableFull {
+        /// What the server says.
+        source: DriverError,
+    },
+    /// This process holds as many locks as it may.
+    #[error(
+        "this process holds {held} locks, as many as it may; hold fewer, raise max_locks_per_transaction on the \
+         server, or set max_locks"
+    )]
+    TooManyHeld {
+        /// The number of locks held.
+        held: usize,
+    },
+    /// Somebody cancelled our statement, or ended our session.
+    #[error("somebody has cancelled the statement on the server")]
+    Cancelled {
+        /// What the server says.
+        source: DriverError,
+    },
+    /// The server does not answer.
+    #[error("the server has not answered for {limit:?}")]
+    Silent {
+        /// The limit that ran out.
+        limit: std::time::Duration,
+    },
+    /// Anything else.
+    #[error("the server reports an error")]
+    Server {
+        /// What the server says.
+        source: DriverError,
+    },
+}
+
+impl StatementError {
+    pub(crate) fn from_driver(source: DriverError) -> Self {
+        match source.code() {
+            Some(&SqlState::OUT_OF_MEMORY) => Self::LockTableFull { source },
+            Some(&(SqlState::QUERY_CANCELED | SqlState::ADMIN_SHUTDOWN)) => Self::Cancelled { source },
+            _ => Self::Server { source },
+        }
+    }
+
+    const fn kind(&self) -> EngineErrorKind {
+        match self {
+            Self::LockTableFull { .. } | Self::TooManyHeld { .. } => EngineErrorKind::CapacityExceeded,
+            Self::Silent { .. } => EngineErrorKind::Unavailable,
+            Self::Cancelled { .. } | Self::Server { .. } => EngineErrorKind::Failed,
+        }
+    }
+
+    pub(crate) fn into_engine(self) -> EngineError {
+        let kind = self.kind();
+        EngineError::with_source(kind, Arc::new(self) as Arc<dyn Error + Send + Sync>)
+    }
+}
+
+/// Words a failed connection attempt for those who wait for it.
+pub(crate) fn unreachable(error: ConnectError) -> EngineError {
+    let kind = match error {
+        ConnectError::Refused { .. } => EngineErrorKind::Refused,
+        _ => EngineErrorKind::Unavailable,
+    };
+    EngineError::with_source(kind, Arc::new(error) as Arc<dyn Error + Send + Sync>)
+}
+
+/// Words the end of a connection for those whose request was on it.
+pub(crate) fn connection_lost(cause: &str) -> EngineError {
+    EngineError::with_source(
+        EngineErrorKind::ConnectionLost,
+        Arc::new(Ended(cause.to_owned())) as Arc<dyn Error + Send + Sync>,
+    )
+}
+
+/// How a connection ended, in words.
+#[derive(Debug)]
+struct Ended(String);
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Ended {}

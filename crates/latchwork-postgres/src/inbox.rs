@@ -1,0 +1,240 @@
+//! What collects for a lock session while one batch is on the wire.
+
+use std::{
+    mem,
+    sync::Mutex,
+    task::{Context, Poll, Waker},
+};
+
+use latchwork_core::{
+    Key, Mode, Moment,
+    engine::{AcquireRequest, AnnounceRequest, EngineError, Grant, ReleaseRequest, SlotsRequest},
+};
+
+use crate::{sync::lock, wait::Wait};
+
+/// A request for one key.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    /// Answered after one attempt.
+    Once(AcquireRequest),
+    /// Asked again until it is granted or abandoned.
+    Wait(Wait),
+}
+
+impl Ask {
+    pub(crate) const fn request(&self) -> &AcquireRequest {
+        match self {
+            Self::Once(request) => request,
+            Self::Wait(wait) => wait.request(),
+        }
+    }
+
+    pub(crate) const fn key(&self) -> Key {
+        self.request().key
+    }
+
+    pub(crate) const fn mode(&self) -> Mode {
+        self.request().mode
+    }
+
+    pub(crate) fn answer(self, answer: Result<Option<Grant>, EngineError>) {
+        match self {
+            Self::Once(request) => request.reply.send(answer),
+            Self::Wait(wait) => wait.answer(answer),
+        }
+    }
+}
+
+/// Requests that go into the next batch.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    pub(crate) releases: Vec<ReleaseRequest>,
+    pub(crate) asks: Vec<Ask>,
+    pub(crate) probes: Vec<AcquireRequest>,
+    pub(crate) slots: Vec<SlotsRequest>,
+    pub(crate) announces: Vec<AnnounceRequest>,
+}
+
+impl Work {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.releases.is_empty()
+            && self.asks.is_empty()
+            && self.probes.is_empty()
+            && self.slots.is_empty()
+            && self.announces.is_empty()
+    }
+
+    /// How many of the requests were counted as pending: those that are answered after one attempt.
+    pub(crate) fn tries(&self) -> usize {
+        self.asks.iter().filter(|ask| matches!(ask, Ask::Once(_))).count()
+    }
+
+    /// Answers everything with an error.
+    pub(crate) fn fail(self, error: &EngineError) {
+        for release in self.releases {
+            release.reply.send(Err(error.clone()));
+        }
+        for ask in self.asks {
+            ask.answer(Err(error.clone()));
+        }
+        for probe in self.probes {
+            probe.reply.send(Err(error.clone()));
+        }
+        for slots in self.slots {
+            slots.reply.send(Err(error.clone()));
+        }
+    }
+}
+
+/// A request that is asked at some later moment.
+#[derive(Debug)]
+pub(crate) enum Parked {
+    Wait(Wait),
+    Slots(SlotsRequest),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    work: Work,
+    parked: Vec<(Moment, Parked)>,
+    closing: bool,
+    waker: Option<Waker>,
+}
+
+/// The way in for one lock session.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox(Mutex<State>);
+
+/// Why the owner of an inbox woke.
+#[derive(Debug)]
+pub(crate) enum Wake {
+    Work(Work),
+    Close,
+}
+
+impl Inbox {
+    /// Adds work and wakes the owner.
+    pub(crate) fn push(&self, add: impl FnOnce(&mut Work)) {
+        self.change(|state| add(&mut state.work));
+    }
+
+    /// Puts a request aside until a moment.
+    pub(crate) fn park(&self, due: Moment, parked: Parked) {
+        let mut abandoned = None;
+        self.change(|state| match parked {
+            // Read under the mutex that `end_abandoned` takes, so that one of the two sees it.
+            Parked::Wait(wait) if wait.is_abandoned() => abandoned = Some(wait),
+            parked => state.parked.push((due, parked)),
+        });
+        if let Some(wait) = abandoned {
+            wait.answer(Ok(None));
+        }
+    }
+
+    /// Answers the parked waits that were abandoned.
+    pub(crate) fn end_abandoned(&self) {
+        let is_abandoned =
+            |entry: &mut (Moment, Parked)| matches!(&entry.1, Parked::Wait(wait) if wait.is_abandoned());
+        let ended: Vec<_> = lock(&self.0).parked.extract_if(.., is_abandoned).collect();
+        for (_, parked) in ended {
+            if let Parked::Wait(wait) = parked {
+                wait.answer(Ok(None));
+            }
+        }
+    }
+
+    /// Takes out the parked wait that has been here longest and may stand in the server's queue.
+    pub(crate) fn unpark_oldest(&self) -> Option<Wait> {
+        let mut state = lock(&self.0);
+        let at = state.parked.iter().position(|(_, parked)| matches!(parked, Parked::Wait(wait) if wait.may_queue()))?;
+        match state.parked.remove(at).1 {
+            Parked::Wait(wait) => Some(wait),
+            Parked::Slots(_) => None,
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.change(|state| state.closing = true);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        lock(&self.0).closing
+    }
+
+    /// Resolves when the inbox is closed.
+    pub(crate) fn poll_closing(&self, context: &Context<'_>) -> Poll<()> {
+        let mut state = lock(&self.0);
+        if state.closing {
+            return Poll::Ready(());
+        }
+        state.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Whether nothing is here.
+    pub(crate) fn is_empty(&self) -> bool {
+        let state = lock(&self.0);
+        state.work.is_empty() && state.parked.is_empty()
+    }
+
+    /// Takes everything that is due at `now`; else says when the next parked request is due.
+    pub(crate) fn poll_work(&self, now: Moment, context: &Context<'_>) -> (Poll<Wake>, Moment) {
+        let mut state = lock(&self.0);
+        let mut work = mem::take(&mut state.work);
+        for (_, parked) in state.parked.extract_if(.., |(due, _)| *due <= now) {
+            match parked {
+                Parked::Wait(wait) => work.asks.push(Ask::Wait(wait)),
+                Parked::Slots(request) => work.slots.push(request),
+            }
+        }
+        if !work.is_empty() {
+            return (Poll::Ready(Wake::Work(work)), now);
+        }
+        if state.closing {
+            return (Poll::Ready(Wake::Close), now);
+        }
+        match &state.waker {
+            Some(waker) if waker.will_wake(context.waker()) => {}
+            _ => state.waker = Some(context.waker().clone()),
+        }
+        (Poll::Pending, state.parked.iter().map(|(due, _)| *due).min().unwrap_or(Moment::NEVER))
+    }
+
+    /// Takes out everything that does not outlive a failed attempt to connect: all, or what is not patient.
+    pub(crate) fn take_failed(&self, permanent: bool) -> Work {
+        let mut state = lock(&self.0);
+        let mut failed = Work { releases: mem::take(&mut state.work.releases), ..Work::default() };
+        failed.announces = mem::take(&mut state.work.announces);
+        failed.probes = mem::take(&mut state.work.probes);
+        failed.slots = mem::take(&mut state.work.slots);
+        failed.asks = state.work.asks.extract_if(.., |ask| permanent || !is_patient(ask.request())).collect();
+        if permanent {
+            for (_, parked) in state.parked.drain(..) {
+                match parked {
+                    Parked::Wait(wait) => failed.asks.push(Ask::Wait(wait)),
+                    Parked::Slots(request) => failed.slots.push(request),
+                }
+            }
+        }
+        failed
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = lock(&self.0);
+        change(&mut state);
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// Whether a request outlives an outage.
+pub(crate) const fn is_patient(request: &AcquireRequest) -> bool {
+    !matches!(
+        request.attempt,
+        latchwork_core::engine::Attempt::Once { patient: false } | latchwork_core::engine::Attempt::Probe
+    )
+}

@@ -1,0 +1,256 @@
+//! One connection of ours, the trust in it, and the time limits on its answers. Its owner is one task, which polls the
+//! wire itself: nothing else ever speaks on the connection.
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use latchwork_core::{Clock, Key, Mode, Moment, SessionHealth};
+use tokio::time::{Instant, sleep};
+use tokio_postgres::{Client, Error as DriverError, Row};
+
+use crate::{
+    connect::{Canceller, Connected, Wire},
+    options::Timing,
+    sql,
+};
+
+/// How a connection ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The server, or something on the way, closed it.
+    Closed(Option<DriverError>),
+    /// No answer for as long as the server keeps a silent session.
+    Silent,
+    /// The server's view of the session differs from ours.
+    Inconsistent(&'static str),
+    /// We have closed it.
+    Asked,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed(Some(error)) => match error.as_db_error() {
+                Some(said) => write!(f, "the server ended it: {}", said.message()),
+                None => write!(f, "the connection broke: {error}"),
+            },
+            Self::Closed(None) => f.write_str("the server closed the connection"),
+            Self::Silent => f.write_str("the server did not answer for too long"),
+            Self::Inconsistent(how) => write!(f, "the session is not what we think it is: {how}"),
+            Self::Asked => f.write_str("it was closed"),
+        }
+    }
+}
+
+/// What to do when an answer is overdue.
+pub(crate) type OnSilence = Arc<dyn Fn(Duration) + Send + Sync>;
+
+/// A connection with its health.
+pub(crate) struct Link {
+    pub(crate) client: Arc<Client>,
+    pub(crate) canceller: Canceller,
+    pub(crate) health: Arc<SessionHealth>,
+    /// How many advisory locks the session holds, by our count.
+    pub(crate) held: usize,
+    wire: Wire,
+    timing: Timing,
+    on_silence: OnSilence,
+    last_sent: Moment,
+    trusted_until: Moment,
+    /// The trust has lapsed: what the session holds must be confirmed before it is trusted again.
+    doubtful: bool,
+}
+
+impl Link {
+    /// Takes a fresh connection over. It is trusted from the first [`Link::settle`] on.
+    pub(crate) fn new(connected: Connected, id: u64, clock: Clock, timing: Timing, on_silence: OnSilence) -> Self {
+        let Connected { client, wire, canceller, .. } = connected;
+        let now = clock.now();
+        Self {
+            client: Arc::new(client),
+            canceller,
+            health: Arc::new(SessionHealth::new(id, clock, now)),
+            held: 0,
+            wire,
+            timing,
+            on_silence,
+            last_sent: now,
+            trusted_until: now,
+            doubtful: true,
+        }
+    }
+
+    /// When a ping is due if nothing else is said until then.
+    pub(crate) fn ping_due(&self) -> Moment {
+        self.last_sent.after(self.timing.ping_interval())
+    }
+
+    /// Runs a statement whose answer should be there within the ping limit.
+    pub(crate) async fn call<T>(
+        &mut self,
+        statement: impl Future<Output = Result<T, DriverError>>,
+    ) -> Result<Result<T, DriverError>, End> {
+        self.call_within(self.timing.ping_limit(), statement).await
+    }
+
+    /// Runs a statement. The outer error is the end of the connection; the inner one is the server's.
+    ///
+    /// When the answer is not there within `limit` the session is suspended; when there is none for as long as the
+    /// server keeps a silent session, the connection is given up.
+    pub(crate) async fn call_within<T>(
+        &mut self,
+        limit: Duration,
+        statement: impl Future<Output = Result<T, DriverError>>,
+    ) -> Result<Result<T, DriverError>, End> {
+        let sent = self.health.clock().now();
+        let mut statement = pin!(statement);
+        let mut patience = pin!(sleep(limit));
+        let mut overdue = false;
+        let answer = poll_fn(|context| {
+            if let Poll::Ready(answer) = self.poll_both(statement.as_mut(), context) {
+                return Poll::Ready(answer);
+            }
+            while patience.as_mut().poll(context).is_ready() {
+                if overdue {
+                    return Poll::Ready(Err(End::Silent));
+                }
+                overdue = true;
+                self.doubtful = true;
+                self.health.suspend();
+                (self.on_silence)(limit);
+                let rest = self.timing.silence().saturating_sub(self.timing.trust());
+                patience.as_mut().reset(Instant::now() + rest);
+            }
+            Poll::Pending
+        })
+        .await?;
+        self.last_sent = sent;
+        if self.health.clock().now() >= self.trusted_until {
+            self.doubtful = true;
+        }
+        if !self.doubtful {
+            self.trust_from(sent);
+        }
+        Ok(answer)
+    }
+
+    /// Waits until something is to be done, or the connection ends. What the server says meanwhile is passed over.
+    pub(crate) async fn idle<T>(&mut self, mut work: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Result<T, End> {
+        poll_fn(|context| {
+            if let Poll::Ready(end) = self.poll_wire(context) {
+                return Poll::Ready(Err(End::Closed(end)));
+            }
+            work(context).map(Ok)
+        })
+        .await
+    }
+
+    /// Confirms what the session holds, where the trust in it has lapsed. To be called when the answers of a batch are
+    /// counted, and before they are handed on.
+    pub(crate) async fn settle(&mut self) -> Result<(), End> {
+        if !self.doubtful {
+            return Ok(());
+        }
+        let sent = self.health.clock().now();
+        if self.held == 0 {
+            self.ping().await?;
+        } else if self.own_locks().await?.len() != self.held {
+            return Err(End::Inconsistent("it does not hold the locks that it was granted"));
+        }
+        // The confirmation may have been as slow as what it was to confirm; then the next one may be quicker.
+        if self.health.clock().now().since(sent) < self.timing.trust() {
+            self.doubtful = false;
+            self.trust_from(sent);
+        }
+        Ok(())
+    }
+
+    /// Hears whether the server is there.
+    pub(crate) async fn ping(&mut self) -> Result<(), End> {
+        let client = Arc::clone(&self.client);
+        // An error of the server is an answer too.
+        self.call(async move { client.batch_execute(sql::PING).await }).await.map(drop)
+    }
+
+    /// The advisory locks that the server says this session holds.
+    pub(crate) async fn own_locks(&mut self) -> Result<Vec<(Key, Mode)>, End> {
+        let client = Arc::clone(&self.client);
+        match self.call(async move { client.query(sql::OWN_LOCKS, &[]).await }).await? {
+            Ok(rows) => Ok(rows.iter().filter_map(own_lock).collect()),
+            Err(error) => Err(End::Closed(Some(error))),
+        }
+    }
+
+    /// Ends the session, taking leave of the server.
+    pub(crate) async fn close(self) {
+        let Self { client, mut wire, timing, .. } = self;
+        drop(client);
+        // If the server does not react, dropping the socket ends the session too.
+        let _ = tokio::time::timeout(timing.ping_limit(), wire.finish()).await;
+    }
+
+    fn trust_from(&mut self, sent: Moment) {
+        self.trusted_until = sent.after(self.timing.trust());
+        self.health.trust_until(self.trusted_until);
+    }
+
+    fn poll_both<T>(
+        &mut self,
+        mut statement: Pin<&mut impl Future<Output = Result<T, DriverError>>>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Result<T, DriverError>, End>> {
+        // First the statement, which may have something to send; then the wire, which may bring the answer.
+        let mut answer = statement.as_mut().poll(context);
+        let mut end = None;
+        if answer.is_pending() {
+            if let Poll::Ready(ended) = self.poll_wire(context) {
+                end = Some(ended);
+            }
+            answer = statement.poll(context);
+        }
+        match (answer, end) {
+            (Poll::Ready(Err(error)), end) if error.is_closed() => {
+                Poll::Ready(Err(End::Closed(end.flatten().or(Some(error)))))
+            }
+            (Poll::Ready(answer), _) => Poll::Ready(Ok(answer)),
+            (Poll::Pending, Some(end)) => Poll::Ready(Err(End::Closed(end))),
+            (Poll::Pending, None) => Poll::Pending,
+        }
+    }
+
+    /// Moves bytes; ready only with the end of the connection.
+    fn poll_wire(&mut self, context: &mut Context<'_>) -> Poll<Option<DriverError>> {
+        loop {
+            match self.wire.poll_message(context) {
+                Poll::Ready(Some(Ok(_))) => {}
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(error)),
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("health", &self.health).field("held", &self.held).finish_non_exhaustive()
+    }
+}
+
+/// Reads a row of [`sql::OWN_LOCKS`].
+fn own_lock(row: &Row) -> Option<(Key, Mode)> {
+    let key = key_of_row(row)?;
+    Some((key, if row.get(3) { Mode::Shared } else { Mode::Exclusive }))
+}
+
+/// Reads the three columns that `pg_locks` shows a key in.
+pub(crate) fn key_of_row(row: &Row) -> Option<Key> {
+    let subid: i16 = row.get(2);
+    Key::from_pg_locks(row.get(0), row.get(1), u16::try_from(subid).ok()?)
+}

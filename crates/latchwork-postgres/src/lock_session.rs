@@ -1,0 +1,289 @@
+//! The lock session: one connection on which a process takes and holds thousands of locks, and the one task that owns
+//! it. It connects, carries batches, pings, and connects anew when the connection was lost.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
+
+use latchwork_core::{
+    engine::{AcquireRequest, AnnounceRequest, Announced, EngineError, EngineErrorKind, Grant},
+};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    batch::Batch,
+    connect::Connected,
+    error::connection_lost,
+    inbox::{Ask, Inbox, Parked, Wake, Work},
+    link::{End, Link, key_of_row},
+    shared::{Availability, Shared},
+    sql,
+    statements::Statements,
+    wait::Wait,
+};
+
+/// The shortest and the longest pause between two attempts to connect.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+
+/// What others see of a lock session.
+#[derive(Debug)]
+pub(crate) struct LockSession {
+    pub(crate) inbox: Inbox,
+    /// Tries that have been sent here and not been answered.
+    pending: AtomicUsize,
+    /// Locks that are held here.
+    held: AtomicUsize,
+    /// The number of the connection that is up now.
+    current: AtomicU64,
+    /// The first session of the engine: it is always there, and tells whether the server can be asked.
+    primary: bool,
+}
+
+/// Why a connection is waited on.
+enum Event {
+    Wake(Wake),
+    PingDue,
+}
+
+impl LockSession {
+    pub(crate) fn new(primary: bool) -> Self {
+        Self {
+            inbox: Inbox::default(),
+            pending: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
+            current: AtomicU64::new(0),
+            primary,
+        }
+    }
+
+    /// Takes a try that is to be answered after one attempt.
+    pub(crate) fn ask_once(&self, request: AcquireRequest) {
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        self.inbox.push(|work| work.asks.push(Ask::Once(request)));
+    }
+
+    /// How many locks are held here, or may soon be.
+    pub(crate) fn load(&self) -> usize {
+        self.pending.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed)
+    }
+
+    /// Whether this is where the session with that number lives.
+    pub(crate) fn is(&self, session: u64) -> bool {
+        self.current.load(Ordering::Acquire) == session
+    }
+
+    /// Owns the session until the engine closes.
+    pub(crate) async fn run(self: Arc<Self>, shared: Arc<Shared>, mut first: Option<Connected>) {
+        let mut failures = 0;
+        while !self.inbox.is_closing() {
+            let connected = match first.take() {
+                Some(connected) => Ok(connected),
+                None => shared.connect().await,
+            };
+            match connected {
+                Ok(connected) => {
+                    failures = 0;
+                    self.serve(&shared, shared.link(connected)).await;
+                }
+                Err(error) => {
+                    let permanent = error.is_permanent();
+                    let error = shared.connect_failed(error);
+                    self.fail(permanent, &error);
+                    self.pause(failures).await;
+                    failures += 1;
+                }
+            }
+        }
+        self.fail(true, &EngineError::new(EngineErrorKind::Closed));
+    }
+
+    /// Answers what does not outlive an outage; with `all`, everything.
+    fn fail(&self, all: bool, error: &EngineError) {
+        let failed = self.inbox.take_failed(all);
+        self.pending.fetch_sub(failed.tries(), Ordering::Relaxed);
+        failed.fail(error);
+    }
+
+    /// Waits before the next attempt to connect, longer each time, or until the engine closes.
+    async fn pause(&self, failures: u32) {
+        let (shortest, longest) = BACKOFF;
+        let pause = shortest.saturating_mul(1 << failures.min(10)).min(longest);
+        let mut timer = pin!(sleep(Shared::jittered(pause)));
+        poll_fn(|context| {
+            if self.inbox.poll_closing(context).is_ready() {
+                return Poll::Ready(());
+            }
+            timer.as_mut().poll(context)
+        })
+        .await;
+    }
+
+    /// Uses a connection until it ends.
+    async fn serve(&self, shared: &Arc<Shared>, mut link: Link) {
+        let health = Arc::clone(&link.health);
+        self.current.store(health.id(), Ordering::Release);
+        let end = self.work(shared, &mut link).await;
+        let held = link.held;
+        if self.primary && !matches!(end, End::Asked) {
+            shared.set_availability(Availability::Doubtful(connection_lost(&end.to_string())));
+        }
+        self.held.store(0, Ordering::Relaxed);
+        // The gate learns of the loss before the server lets go of the locks that are left.
+        shared.session_lost(&health, held, &end);
+        if matches!(end, End::Asked) {
+            link.close().await;
+        }
+    }
+
+    async fn work(&self, shared: &Arc<Shared>, link: &mut Link) -> End {
+        let mut statements = Statements::default();
+        let begun = async {
+            statements.prepare_common(link).await?;
+            link.settle().await
+        };
+        if let Err(end) = begun.await {
+            return end;
+        }
+        loop {
+            if self.primary && !shared.is_up() {
+                shared.set_availability(Availability::Up);
+            }
+            let done = match self.next_event(shared, link).await {
+                Ok(Event::Wake(Wake::Work(work))) => self.batch(shared, link, &mut statements, work).await,
+                Ok(Event::Wake(Wake::Close)) => Err(End::Asked),
+                Ok(Event::PingDue) if !self.primary && link.held == 0 && shared.retire(self) => Err(End::Asked),
+                Ok(Event::PingDue) => match link.ping().await {
+                    Ok(()) => link.settle().await,
+                    Err(end) => Err(end),
+                },
+                Err(end) => Err(end),
+            };
+            if let Err(end) = done {
+                return end;
+            }
+        }
+    }
+
+    async fn next_event(&self, shared: &Shared, link: &mut Link) -> Result<Event, End> {
+        let ping_due = link.ping_due();
+        let mut timer = pin!(sleep(Duration::MAX));
+        link.idle(|context| {
+            loop {
+                let now = shared.clock.now();
+                let (wake, due) = self.inbox.poll_work(now, context);
+                if let Poll::Ready(wake) = wake {
+                    return Poll::Ready(Event::Wake(wake));
+                }
+                if ping_due <= now {
+                    return Poll::Ready(Event::PingDue);
+                }
+                timer.as_mut().reset(Instant::now() + due.min(ping_due).since(now));
+                if timer.as_mut().poll(context).is_pending() {
+                    return Poll::Pending;
+                }
+            }
+        })
+        .await
+    }
+
+    async fn batch(
+        &self,
+        shared: &Arc<Shared>,
+        link: &mut Link,
+        statements: &mut Statements,
+        work: Work,
+    ) -> Result<(), End> {
+        let tries = work.tries();
+        let Work { releases, asks, probes, slots, announces } = work;
+        let mut batch = Batch::new(releases, asks, slots, link.health.id(), &shared.room);
+        let before = link.held;
+        if let Err(end) = batch.run(link, statements).await {
+            // What the failed batch has changed is gone with the session; so only what was counted before is given back.
+            link.held = before;
+            self.pending.fetch_sub(tries, Ordering::Relaxed);
+            let error = connection_lost(&end.to_string());
+            link.health.lose();
+            batch.fail(&error, &shared.room);
+            Work { probes, announces, ..Work::default() }.fail(&error);
+            return Err(end);
+        }
+        let session = Arc::clone(&link.health);
+        let grant = if self.primary { Grant::new(session) } else { Grant::unordered(session) };
+        self.held.store(link.held, Ordering::Relaxed);
+        self.pending.fetch_sub(tries, Ordering::Relaxed);
+        let rest = batch.answer(&grant, &shared.room);
+        if !rest.releases.is_empty() {
+            self.inbox.push(|work| work.releases.extend(rest.releases));
+        }
+        for wait in rest.waits {
+            self.go_on_waiting(shared, wait);
+        }
+        self.probe(link, probes).await?;
+        for request in announces {
+            self.announce(shared, link, request).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts a wait into the server's queue if a waiter session is free, else aside until the next poll.
+    pub(crate) fn go_on_waiting(&self, shared: &Arc<Shared>, wait: Wait) {
+        let wait = if wait.may_queue() { shared.waiters.assign(shared, wait) } else { Some(wait) };
+        if let Some(wait) = wait {
+            self.inbox.park(shared.next_poll(), Parked::Wait(wait));
+        }
+    }
+
+    /// Finds out for keys that we hold shared whether anybody queues for them. One read of `pg_locks` serves them all.
+    async fn probe(&self, link: &mut Link, probes: Vec<AcquireRequest>) -> Result<(), End> {
+        if probes.is_empty() {
+            return Ok(());
+        }
+        let client = Arc::clone(&link.client);
+        let rows = match link.call(async move { client.query(sql::WAITED_FOR, &[]).await }).await? {
+            Ok(rows) => rows,
+            Err(error) => return Err(End::Closed(Some(error))),
+        };
+        link.settle().await?;
+        for probe in probes {
+            let waited_for = rows.iter().filter_map(key_of_row).any(|key| key == probe.key);
+            probe.reply.send(Ok((!waited_for).then(|| Grant::new(Arc::clone(&link.health)))));
+        }
+        Ok(())
+    }
+
+    /// Holds a pool's marker, and finds the other markers of the pool.
+    async fn announce(&self, shared: &Shared, link: &mut Link, request: AnnounceRequest) -> Result<(), End> {
+        let Some((pool, limit)) = request.marker.as_pair() else { return Ok(()) };
+        let held = request.held.filter(|held| held.session().id() == link.health.id());
+        if held.is_none() {
+            if shared.room.take(1) == 0 {
+                return Ok(());
+            }
+            let client = Arc::clone(&link.client);
+            let announce = format!("SELECT pg_catalog.pg_try_advisory_lock_shared({pool}, {limit})");
+            let rows = link.call(async move { client.query(&announce, &[]).await }).await?;
+            match rows.map_err(|error| End::Closed(Some(error)))?.first().map(|row| row.get(0)) {
+                Some(true) => link.held += 1,
+                _ => {
+                    shared.room.give_back(1);
+                    return Ok(());
+                }
+            }
+        }
+        let client = Arc::clone(&link.client);
+        let pool = pool.cast_unsigned();
+        let rows = link.call(async move { client.query(sql::MARKERS, &[&pool]).await }).await?;
+        let rows = rows.map_err(|error| End::Closed(Some(error)))?;
+        let others = rows.iter().map(|row| row.get::<_, u32>(0).cast_signed()).filter(|other| *other != limit);
+        let grant = held.unwrap_or_else(|| Grant::new(Arc::clone(&link.health)));
+        request.reply.send(Announced { grant, others: others.collect() });
+        Ok(())
+    }
+}

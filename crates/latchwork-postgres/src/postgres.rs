@@ -1,0 +1,86 @@
+//! The front of the engine.
+
+use std::{fmt, sync::Arc};
+
+use latchwork_core::Locks;
+use tokio::runtime::Handle;
+
+use crate::{
+    checks::ServerFacts,
+    config::Config,
+    connect::ConnectError,
+    engine::PostgresEngine,
+    identity::Identity,
+    options::PostgresOptions,
+    shared::Shared,
+};
+
+/// One process on one PostgreSQL database.
+///
+/// A service makes one when it starts, and clones it, or the [`Locks`] that it makes, freely. Its sessions end with
+/// [`Locks::close`], or when the last clone, guard and permit is gone.
+#[derive(Clone)]
+pub struct Postgres {
+    locks: Locks,
+    shared: Arc<Shared>,
+}
+
+impl Postgres {
+    /// Connects, and checks that the server can be trusted with locks.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes what was opened.
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError`], whose text says what to do. A hot standby, a pooler in transaction mode, and a server without
+    /// real advisory locks are refused.
+    pub async fn connect(config: Config, options: PostgresOptions) -> Result<Self, ConnectError> {
+        let shared = Arc::new(Shared::new(config, options, Handle::current()));
+        let first = shared.connect().await?;
+        Ok(Self::begin(shared, Some(first)))
+    }
+
+    /// Returns at once, and connects in the background for as long as it takes. What is asked for meanwhile waits, if it
+    /// waits at all, within its own limit.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    #[must_use]
+    pub fn connect_in_background(config: Config, options: PostgresOptions) -> Self {
+        Self::begin(Arc::new(Shared::new(config, options, Handle::current())), None)
+    }
+
+    fn begin(shared: Arc<Shared>, first: Option<crate::connect::Connected>) -> Self {
+        let engine = Arc::new(PostgresEngine { shared: Arc::clone(&shared) });
+        let locks = Locks::new(engine, shared.options.for_locks());
+        shared.open_session(first);
+        Self { locks, shared }
+    }
+
+    /// The locks of this process.
+    #[must_use]
+    pub fn locks(&self) -> Locks {
+        self.locks.clone()
+    }
+
+    /// How this process shows itself to others.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.shared.identity
+    }
+
+    /// What was found out about the server; `None` before the first connection.
+    #[must_use]
+    pub fn server(&self) -> Option<ServerFacts> {
+        self.shared.facts()
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres").field("locks", &self.locks).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,134 @@
+//! The waiter sessions of a process: opened on demand, up to a number, and closed when nobody waits.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use latchwork_core::{Moment, engine::ReleaseRequest};
+use tokio::sync::mpsc;
+
+use crate::{connect::ConnectError, shared::Shared, sync::lock, wait::Wait, waiter::Waiter};
+
+/// How long all waiting is polling after a waiter session could not be opened.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(2);
+
+/// What a waiter session is told.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Wait(Wait),
+    Release(ReleaseRequest),
+    Close,
+}
+
+/// The way to the waiter sessions.
+#[derive(Debug)]
+pub(crate) struct WaiterPool {
+    limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// All that are open or being opened.
+    waiters: HashMap<u64, mpsc::UnboundedSender<Message>>,
+    /// Those that have nothing to do, the one that was busy last at the end.
+    idle: Vec<u64>,
+    /// Which waiter holds the lock of which session.
+    holding: HashMap<u64, u64>,
+    next: u64,
+    paused_until: Moment,
+}
+
+impl WaiterPool {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, state: Mutex::default() }
+    }
+
+    /// Gives a wait to a free waiter session, or to a new one. Returns it if there is none.
+    pub(crate) fn assign(&self, shared: &Arc<Shared>, wait: Wait) -> Option<Wait> {
+        let mut state = lock(&self.state);
+        if let Some(idle) = state.idle.pop()
+            && let Some(waiter) = state.waiters.get(&idle)
+        {
+            return match waiter.send(Message::Wait(wait)) {
+                Err(mpsc::error::SendError(Message::Wait(wait))) => Some(wait),
+                _ => None,
+            };
+        }
+        if state.waiters.len() >= self.limit || shared.clock.now() < state.paused_until || !shared.is_up() {
+            return Some(wait);
+        }
+        state.next += 1;
+        let number = state.next;
+        let (sender, receiver) = mpsc::unbounded_channel();
+        state.waiters.insert(number, sender);
+        drop(state);
+        shared.spawn(Waiter::new(Arc::clone(shared), number, receiver).run(wait));
+        None
+    }
+
+    /// Passes a release on to the waiter session that holds the lock. Returns it if that session has ended.
+    pub(crate) fn release(&self, request: ReleaseRequest) -> Option<ReleaseRequest> {
+        let state = lock(&self.state);
+        let waiter = state.holding.get(&request.grant.session().id()).and_then(|number| state.waiters.get(number));
+        match waiter {
+            Some(waiter) => match waiter.send(Message::Release(request)) {
+                Err(mpsc::error::SendError(Message::Release(request))) => Some(request),
+                _ => None,
+            },
+            None => Some(request),
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        for waiter in lock(&self.state).waiters.values() {
+            // One that has ended needs no word.
+            let _ = waiter.send(Message::Close);
+        }
+    }
+
+    /// Notes which session a waiter holds a lock on.
+    pub(crate) fn holds(&self, waiter: u64, session: u64) {
+        lock(&self.state).holding.insert(session, waiter);
+    }
+
+    /// Forgets it again.
+    pub(crate) fn let_go(&self, session: u64) {
+        lock(&self.state).holding.remove(&session);
+    }
+
+    /// Offers a waiter session to whoever waits next.
+    pub(crate) fn offer(&self, waiter: u64) {
+        lock(&self.state).idle.push(waiter);
+    }
+
+    /// Takes the offer back. Returns false if a wait is on its way already.
+    pub(crate) fn take_back(&self, waiter: u64) -> bool {
+        let mut state = lock(&self.state);
+        let at = state.idle.iter().position(|idle| *idle == waiter);
+        if let Some(at) = at {
+            state.idle.remove(at);
+        }
+        at.is_some()
+    }
+
+    /// Forgets a waiter session that has ended.
+    pub(crate) fn ended(&self, waiter: u64) {
+        let mut state = lock(&self.state);
+        state.waiters.remove(&waiter);
+        state.idle.retain(|idle| *idle != waiter);
+        state.holding.retain(|_, holder| *holder != waiter);
+    }
+
+    /// Notes that no waiter session can be opened for the time being: all else waits by polling.
+    pub(crate) fn could_not_open(&self, shared: &Shared, error: &ConnectError) {
+        tracing::warn!(
+            target: "latchwork::postgres",
+            error = error as &dyn std::error::Error,
+            "cannot open a session to wait on: polling instead",
+        );
+        lock(&self.state).paused_until = shared.clock.now().after(PAUSE_AFTER_FAILURE);
+    }
+}

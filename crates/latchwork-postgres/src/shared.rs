@@ -1,0 +1,267 @@
+//! What the sessions of one engine share.
+
+use std::{
+    error::Error,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError, RwLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use latchwork_core::{
+    Clock, Moment, SessionHealth,
+    engine::{EngineError, EngineEvents},
+};
+use tokio::{runtime::Handle, sync::mpsc};
+use tracing::{debug, warn};
+
+use crate::{
+    checks::ServerFacts,
+    config::Config,
+    connect::{self, ConnectError, Connected, SessionSettings},
+    error::{StatementError, unreachable},
+    identity::Identity,
+    link::{Link, OnSilence},
+    lock_session::LockSession,
+    options::PostgresOptions,
+    queue::WaiterPool,
+    room::Room,
+    sync::lock,
+    wait::Waits,
+};
+
+/// Whether the server can be asked.
+#[derive(Clone, Debug)]
+pub(crate) enum Availability {
+    Up,
+    /// There was an outage, and what ends it may be under way.
+    Doubtful(EngineError),
+    /// The last attempt to connect has failed.
+    Down(EngineError),
+}
+
+/// The engine's state, as all its tasks see it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) options: PostgresOptions,
+    pub(crate) identity: Identity,
+    pub(crate) clock: Clock,
+    pub(crate) room: Room,
+    pub(crate) waits: Arc<Waits>,
+    pub(crate) waiters: WaiterPool,
+    sessions: RwLock<Vec<Arc<LockSession>>>,
+    pub(crate) runtime: Handle,
+    events: OnceLock<EngineEvents>,
+    facts: Mutex<Option<ServerFacts>>,
+    availability: Mutex<Availability>,
+    /// Read on the hot path instead of the mutex above.
+    is_up: AtomicBool,
+    is_closing: AtomicBool,
+    next_session: AtomicU64,
+    /// Each task of the engine holds a clone, so that the last one to end is noticed.
+    alive: Mutex<Option<mpsc::Sender<()>>>,
+    ended: Mutex<Option<mpsc::Receiver<()>>>,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, options: PostgresOptions, runtime: Handle) -> Self {
+        let (alive, ended) = mpsc::channel(1);
+        let identity = Identity::new(options.application_name.as_deref().or_else(|| config.application_name()));
+        Self {
+            config,
+            identity,
+            clock: Clock::system(),
+            room: Room::new(options.max_locks.unwrap_or(usize::MAX)),
+            waits: Arc::new(Waits::default()),
+            waiters: WaiterPool::new(options.waiter_sessions),
+            sessions: RwLock::new(Vec::new()),
+            runtime,
+            events: OnceLock::new(),
+            facts: Mutex::new(None),
+            availability: Mutex::new(Availability::Doubtful(not_connected_yet())),
+            is_up: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+            next_session: AtomicU64::new(1),
+            alive: Mutex::new(Some(alive)),
+            ended: Mutex::new(Some(ended)),
+            options,
+        }
+    }
+
+    pub(crate) fn attach(&self, events: EngineEvents) {
+        // Locks attach their engine once.
+        let _ = self.events.set(events);
+    }
+
+    /// Runs a task of the engine.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let Some(alive) = lock(&self.alive).clone() else { return };
+        self.runtime.spawn(async move {
+            task.await;
+            drop(alive);
+        });
+    }
+
+    /// Connects and checks.
+    pub(crate) async fn connect(&self) -> Result<Connected, ConnectError> {
+        let mut settings = SessionSettings::default().with_silence(self.options.timing.silence());
+        settings.application_name = Some(self.identity.application_name());
+        let known = lock(&self.facts).clone();
+        let connected = connect::connect(&self.config, &settings, known.as_ref()).await?;
+        self.learn(&connected.facts);
+        Ok(connected)
+    }
+
+    pub(crate) fn learn(&self, facts: &ServerFacts) {
+        if self.options.max_locks.is_none() {
+            self.room.set_limit(usize::try_from(facts.lock_capacity / 4).unwrap_or(usize::MAX));
+        }
+        *lock(&self.facts) = Some(facts.clone());
+    }
+
+    pub(crate) fn facts(&self) -> Option<ServerFacts> {
+        lock(&self.facts).clone()
+    }
+
+    /// Puts a connection under our care, with a number of its own.
+    pub(crate) fn link(self: &Arc<Self>, connected: Connected) -> Link {
+        let id = self.next_session.fetch_add(1, Ordering::Relaxed);
+        Link::new(connected, id, self.clock.clone(), self.options.timing, self.on_silence())
+    }
+
+    /// A wait slice, or a poll interval, give or take a fifth.
+    pub(crate) fn jittered(duration: Duration) -> Duration {
+        duration.mul_f64(fastrand::f64().mul_add(0.4, 0.8))
+    }
+
+    /// When a key is asked for again that was not free: after one full interval at least, so that of two processes that
+    /// poll for it each can find it free.
+    pub(crate) fn next_poll(&self) -> Moment {
+        self.clock.now().after(self.options.poll_interval.mul_f64(fastrand::f64().mul_add(0.4, 1.0)))
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.is_up.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_availability(&self, availability: Availability) {
+        self.is_up.store(matches!(availability, Availability::Up), Ordering::Release);
+        *lock(&self.availability) = availability;
+    }
+
+    /// Why the server can't be asked, if it can't.
+    pub(crate) fn outage(&self) -> Option<EngineError> {
+        if self.is_up() {
+            return None;
+        }
+        match &*lock(&self.availability) {
+            Availability::Up => None,
+            Availability::Doubtful(error) | Availability::Down(error) => Some(error.clone()),
+        }
+    }
+
+    /// The answer to one who does not wait for an outage to end, if there is one that is known to last.
+    pub(crate) fn known_outage(&self) -> Option<EngineError> {
+        if self.is_up() {
+            return None;
+        }
+        match &*lock(&self.availability) {
+            Availability::Down(error) => Some(error.clone()),
+            Availability::Up | Availability::Doubtful(_) => None,
+        }
+    }
+
+    /// Tells the gate that a session and all that it held is gone.
+    pub(crate) fn session_lost(&self, health: &SessionHealth, held: usize, why: &dyn std::fmt::Display) {
+        health.lose();
+        self.room.give_back(held);
+        if held > 0 {
+            warn!(target: "latchwork::postgres", session = health.id(), held, %why, "a session was lost with its locks");
+        } else {
+            debug!(target: "latchwork::postgres", session = health.id(), %why, "a session has ended");
+        }
+        if let Some(events) = self.events.get() {
+            events.session_lost(health);
+        }
+    }
+
+    /// Tells those who wait for one attempt that the server does not answer.
+    pub(crate) fn server_silent(&self, error: &EngineError) {
+        if let Some(events) = self.events.get() {
+            events.server_silent(error);
+        }
+    }
+
+    /// Words a failed attempt to connect, tells those who do not wait, and returns the words.
+    pub(crate) fn connect_failed(&self, error: ConnectError) -> EngineError {
+        warn!(target: "latchwork::postgres", error = &error as &dyn Error, "cannot connect");
+        let error = unreachable(error);
+        self.set_availability(Availability::Down(error.clone()));
+        self.server_silent(&error);
+        error
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+
+    /// Tells all sessions to finish.
+    pub(crate) fn begin_close(&self) {
+        self.is_closing.store(true, Ordering::Release);
+        drop(lock(&self.alive).take());
+        self.with_sessions(|sessions| sessions.iter().for_each(|session| session.inbox.close()));
+        self.waiters.close();
+    }
+
+    /// Resolves when all tasks have ended. Only the first caller waits.
+    pub(crate) async fn ended(&self) {
+        let ended = lock(&self.ended).take();
+        if let Some(mut ended) = ended {
+            // Nothing is ever sent; the channel closes when the last task drops its end.
+            let _ = ended.recv().await;
+        }
+    }
+
+    /// Takes a session out that nobody needs any more. Requests are added under the same lock, so none is left behind.
+    pub(crate) fn retire(&self, session: &LockSession) -> bool {
+        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        if !session.inbox.is_empty() {
+            return false;
+        }
+        sessions.retain(|other| !std::ptr::eq(Arc::as_ptr(other), session));
+        session.inbox.close();
+        true
+    }
+
+    /// Gives a lock session something to do, under the lock that keeps it from being taken out meanwhile.
+    pub(crate) fn with_sessions<T>(&self, give: impl FnOnce(&[Arc<LockSession>]) -> T) -> T {
+        give(&self.sessions.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds a lock session, and runs its task.
+    pub(crate) fn open_session(self: &Arc<Self>, first: Option<Connected>) -> Arc<LockSession> {
+        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
+        let session = Arc::new(LockSession::new(sessions.is_empty()));
+        sessions.push(Arc::clone(&session));
+        self.spawn(Arc::clone(&session).run(Arc::clone(self), first));
+        session
+    }
+
+    fn on_silence(self: &Arc<Self>) -> OnSilence {
+        let shared: Weak<Self> = Arc::downgrade(self);
+        Arc::new(move |limit| {
+            if let Some(shared) = shared.upgrade() {
+                warn!(target: "latchwork::postgres", ?limit, "the server does not answer: locks are suspended");
+                let error = StatementError::Silent { limit }.into_engine();
+                shared.set_availability(Availability::Doubtful(error.clone()));
+                shared.server_silent(&error);
+            }
+        })
+    }
+}
+
+fn not_connected_yet() -> EngineError {
+    EngineError::new(latchwork_core::engine::EngineErrorKind::Unavailable)
+}

@@ -1,0 +1,170 @@
+//! Every statement of the engine, in one place. All functions are named with their schema, so that nobody's
+//! `search_path` replaces them.
+//!
+//! The lock functions stand in a target list over `unnest`, or in the recursive form, where PostgreSQL calls them
+//! exactly once for each key; in a WHERE clause or under a LIMIT it may lock keys whose rows it does not return.
+
+use std::time::Duration;
+
+use latchwork_core::{Key, Mode};
+
+/// Asks nothing, to hear that the server is there.
+pub(crate) const PING: &str = "SELECT 1";
+
+/// Releases whatever a waiter session may have been granted by a slice that failed.
+pub(crate) const UNLOCK_ALL: &str = "SELECT pg_catalog.pg_advisory_unlock_all()";
+
+/// The advisory locks that this session holds.
+pub(crate) const OWN_LOCKS: &str = "SELECT classid, objid, objsubid, mode = 'ShareLock' FROM pg_catalog.pg_locks \
+     WHERE locktype = 'advisory' AND granted AND pid = pg_catalog.pg_backend_pid()";
+
+/// The advisory keys of this database that somebody queues for.
+pub(crate) const WAITED_FOR: &str = "SELECT DISTINCT classid, objid, objsubid FROM pg_catalog.pg_locks \
+     WHERE locktype = 'advisory' AND NOT granted AND database = \
+     (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())";
+
+/// The second halves of the pairs that somebody holds in this database with a given first half.
+pub(crate) const MARKERS: &str = "SELECT DISTINCT objid FROM pg_catalog.pg_locks \
+     WHERE locktype = 'advisory' AND granted AND objsubid = 2 AND classid = $1 AND database = \
+     (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())";
+
+/// The two spaces of keys and the two modes have functions, and so statements, of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pair: bool,
+    mode: Mode,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 4] = [
+        Self { pair: false, mode: Mode::Exclusive },
+        Self { pair: false, mode: Mode::Shared },
+        Self { pair: true, mode: Mode::Exclusive },
+        Self { pair: true, mode: Mode::Shared },
+    ];
+
+    pub(crate) const fn of(key: Key, mode: Mode) -> Self {
+        Self { pair: key.as_pair().is_some(), mode }
+    }
+
+    /// The place of this kind in [`Kind::ALL`].
+    pub(crate) const fn index(self) -> usize {
+        (if self.pair { 2 } else { 0 }) + matches!(self.mode, Mode::Shared) as usize
+    }
+
+    pub(crate) const fn is_pair(self) -> bool {
+        self.pair
+    }
+
+    const fn suffix(self) -> &'static str {
+        match self.mode {
+            Mode::Exclusive => "",
+            Mode::Shared => "_shared",
+        }
+    }
+
+    /// Calls a function once for each key, in order, and returns one row with all answers.
+    fn for_each_key(self, function: &str) -> String {
+        if self.pair {
+            format!(
+                "SELECT pg_catalog.array_agg({function}(a, b)) \
+                 FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.int4[]), pg_catalog.unnest($2::pg_catalog.int4[])) \
+                 AS k(a, b)"
+            )
+        } else {
+            format!("SELECT pg_catalog.array_agg({function}(k)) FROM pg_catalog.unnest($1::pg_catalog.int8[]) AS k")
+        }
+    }
+
+    /// Tries each key once.
+    pub(crate) fn try_lock(self) -> String {
+        self.for_each_key(&format!("pg_catalog.pg_try_advisory_lock{}", self.suffix()))
+    }
+
+    /// Releases each key once.
+    pub(crate) fn unlock(self) -> String {
+        self.for_each_key(&format!("pg_catalog.pg_advisory_unlock{}", self.suffix()))
+    }
+}
+
+/// Takes up to `$n` of the candidates, in order, and tries none behind the last that is needed. Returns the places of
+/// those taken, counted from 1.
+pub(crate) fn take_some(pairs: bool) -> String {
+    let (keys, want, call) = if pairs {
+        (
+            "pg_catalog.cardinality($1::pg_catalog.int4[])",
+            "$3::pg_catalog.int4",
+            "(($1::pg_catalog.int4[])[t.i + 1], ($2::pg_catalog.int4[])[t.i + 1])",
+        )
+    } else {
+        (
+            "pg_catalog.cardinality($1::pg_catalog.int8[])",
+            "$2::pg_catalog.int4",
+            "(($1::pg_catalog.int8[])[t.i + 1])",
+        )
+    };
+    format!(
+        "WITH RECURSIVE t(i, got, ok) AS (SELECT 0, 0, false UNION ALL \
+         SELECT t.i + 1, t.got + l.ok::pg_catalog.int4, l.ok FROM t CROSS JOIN LATERAL \
+         (SELECT pg_catalog.pg_try_advisory_lock{call} AS ok OFFSET 0) l \
+         WHERE t.i < {keys} AND t.got < {want}) SELECT i FROM t WHERE ok"
+    )
+}
+
+/// A key as the arguments of a lock function.
+fn arguments(key: Key) -> String {
+    match (key.as_bigint(), key.as_pair()) {
+        // In quotes, since a cast binds closer than a minus does.
+        (Some(number), _) => format!("'{number}'::pg_catalog.int8"),
+        (None, Some((first, second))) => format!("'{first}'::pg_catalog.int4, '{second}'::pg_catalog.int4"),
+        (None, None) => unreachable!("a key is a number or a pair"),
+    }
+}
+
+/// Waits for a key in the server's queue for at most `limit`, and returns whether it was granted. One simple query, so
+/// one implicit transaction, and quiet: no error, no aborted transaction, no line in the server's log.
+///
+/// The transaction lock is what waits, because a session lock whose wait ends by `lock_timeout` may have been granted
+/// all the same and stay; the try promotes it, or fails.
+pub(crate) fn wait_slice(key: Key, mode: Mode, limit: Duration) -> String {
+    let limit = limit.as_millis().max(1);
+    let suffix = Kind::of(key, mode).suffix();
+    let key = arguments(key);
+    format!(
+        "SET LOCAL lock_timeout = '{limit}'; \
+         DO $latchwork$ BEGIN PERFORM pg_catalog.pg_advisory_xact_lock{suffix}({key}); \
+         EXCEPTION WHEN lock_not_available THEN NULL; END $latchwork$; \
+         SELECT pg_catalog.pg_try_advisory_lock{suffix}({key})"
+    )
+}
+
+/// Releases the one key of a waiter session.
+pub(crate) fn unlock(key: Key, mode: Mode) -> String {
+    format!("SELECT pg_catalog.pg_advisory_unlock{}({})", Kind::of(key, mode).suffix(), arguments(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_listed_at_their_index() {
+        for (index, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind.index(), index);
+        }
+    }
+
+    #[test]
+    fn a_slice_is_never_without_a_limit() {
+        // For PostgreSQL a lock_timeout of 0 is none.
+        for limit in [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(999)] {
+            assert!(wait_slice(Key::bigint(1), Mode::Shared, limit).contains("lock_timeout = '1'"));
+        }
+    }
+
+    #[test]
+    fn the_sign_of_a_key_is_inside_the_cast() {
+        assert_eq!(arguments(Key::bigint(i64::MIN)), "'-9223372036854775808'::pg_catalog.int8");
+        assert_eq!(arguments(Key::pair(-1, 2)), "'-1'::pg_catalog.int4, '2'::pg_catalog.int4");
+    }
+}

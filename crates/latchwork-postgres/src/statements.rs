@@ -1,0 +1,55 @@
+//! The statements of one session, prepared when they are first needed.
+
+use std::sync::Arc;
+
+use tokio_postgres::Statement;
+
+use crate::{
+    link::{End, Link},
+    sql::{self, Kind},
+};
+
+/// Prepared statements.
+#[derive(Debug, Default)]
+pub(crate) struct Statements {
+    tries: [Option<Statement>; 4],
+    unlocks: [Option<Statement>; 4],
+    some: [Option<Statement>; 2],
+}
+
+impl Statements {
+    /// Prepares what nearly every batch needs.
+    pub(crate) async fn prepare_common(&mut self, link: &mut Link) -> Result<(), End> {
+        self.try_lock(link, Kind::ALL[0]).await?;
+        self.unlock(link, Kind::ALL[0]).await?;
+        Ok(())
+    }
+
+    pub(crate) async fn try_lock(&mut self, link: &mut Link, kind: Kind) -> Result<Statement, End> {
+        prepared(&mut self.tries[kind.index()], link, || kind.try_lock()).await
+    }
+
+    pub(crate) async fn unlock(&mut self, link: &mut Link, kind: Kind) -> Result<Statement, End> {
+        prepared(&mut self.unlocks[kind.index()], link, || kind.unlock()).await
+    }
+
+    pub(crate) async fn take_some(&mut self, link: &mut Link, kind: Kind) -> Result<Statement, End> {
+        prepared(&mut self.some[usize::from(kind.is_pair())], link, || sql::take_some(kind.is_pair())).await
+    }
+}
+
+async fn prepared(
+    place: &mut Option<Statement>,
+    link: &mut Link,
+    text: impl FnOnce() -> String,
+) -> Result<Statement, End> {
+    if let Some(statement) = place {
+        return Ok(statement.clone());
+    }
+    let client = Arc::clone(&link.client);
+    let text = text();
+    match link.call(async move { client.prepare(&text).await }).await? {
+        Ok(statement) => Ok(place.insert(statement).clone()),
+        Err(error) => Err(End::Closed(Some(error))),
+    }
+}

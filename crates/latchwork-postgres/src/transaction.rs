@@ -1,0 +1,220 @@
+//! Transaction scope: locks that a transaction takes for itself and keeps until it ends.
+//!
+//! The lock and the work are on one connection and end together, at COMMIT, ROLLBACK, or when the connection closes.
+//! There is nothing to release, nothing to lose, and it works through a pooler in transaction mode. The price is a
+//! connection for as long as the lock is held.
+//!
+//! [`TransactionExt`] gives the methods to `tokio_postgres::Transaction`, and with the feature `deadpool` to
+//! `deadpool_postgres::Transaction`.
+//!
+//! # What to know
+//!
+//! - A lock that is taken under a savepoint is given up when that savepoint is rolled back to.
+//! - The work must come after the lock, in READ COMMITTED. In REPEATABLE READ and SERIALIZABLE the snapshot is older
+//!   than the grant, so that the work would read what was before the last holder's commit; that is refused unless
+//!   [`XactLock::allow_stale_snapshot`] says otherwise.
+//! - Locks of one transaction may be taken in any number, but two transactions that take the same keys in another order
+//!   run into a deadlock, which PostgreSQL ends by aborting one of them.
+//! - On a hot standby the lock is refused, since there it would exclude nobody elsewhere.
+
+mod error;
+mod sql;
+mod wait;
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use latchwork_core::{Key, Mode};
+use tokio_postgres::Client;
+
+pub use error::XactLockError;
+
+use crate::tls::TlsConnector;
+use sql::Request;
+
+/// Locks on an open transaction. Implemented for the transactions of the driver and of its pools; nobody else can.
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use latchwork_core::Key;
+/// use latchwork_postgres::transaction::TransactionExt as _;
+///
+/// # async fn example(client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// let transaction = client.transaction().await?;
+/// transaction.xact_lock(Key::bigint(42)).within(Duration::from_secs(2)).await?;
+/// transaction.execute("UPDATE accounts SET balance = balance - 1 WHERE id = 42", &[]).await?;
+/// transaction.commit().await?;
+/// # Ok(())
+/// # }
+/// ```
+pub trait TransactionExt: sealed::HasClient {
+    /// Describes an exclusive lock. It is taken by [`within`](XactLock::within) or
+    /// [`without_limit`](XactLock::without_limit).
+    fn xact_lock(&self, key: Key) -> XactLock<'_> {
+        XactLock::new(self.driver_client(), key, Mode::Exclusive)
+    }
+
+    /// Describes a shared lock, which excludes exclusive ones only.
+    fn xact_lock_shared(&self, key: Key) -> XactLock<'_> {
+        XactLock::new(self.driver_client(), key, Mode::Shared)
+    }
+
+    /// Takes an exclusive lock if it is free, in one round trip. `false` means that somebody else has it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped midway, the transaction may have the lock; it goes when the transaction ends.
+    ///
+    /// # Errors
+    ///
+    /// [`XactLockError`], never [`TimedOut`](XactLockError::TimedOut).
+    fn try_xact_lock(&self, key: Key) -> impl Future<Output = Result<bool, XactLockError>> + Send {
+        wait::attempt(self.driver_client(), Request::new(key, Mode::Exclusive))
+    }
+
+    /// Takes a shared lock if nobody holds it exclusively, in one round trip; otherwise as
+    /// [`try_xact_lock`](Self::try_xact_lock).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`try_xact_lock`](Self::try_xact_lock).
+    ///
+    /// # Errors
+    ///
+    /// As [`try_xact_lock`](Self::try_xact_lock).
+    fn try_xact_lock_shared(&self, key: Key) -> impl Future<Output = Result<bool, XactLockError>> + Send {
+        wait::attempt(self.driver_client(), Request::new(key, Mode::Shared))
+    }
+}
+
+impl TransactionExt for tokio_postgres::Transaction<'_> {}
+
+#[cfg(feature = "deadpool")]
+impl TransactionExt for deadpool_postgres::Transaction<'_> {}
+
+mod sealed {
+    use tokio_postgres::Client;
+
+    #[expect(unnameable_types, reason = "nobody else can implement a trait that they cannot name")]
+    pub trait HasClient {
+        fn driver_client(&self) -> &Client;
+    }
+
+    impl HasClient for tokio_postgres::Transaction<'_> {
+        fn driver_client(&self) -> &Client {
+            self.client()
+        }
+    }
+
+    #[cfg(feature = "deadpool")]
+    impl HasClient for deadpool_postgres::Transaction<'_> {
+        fn driver_client(&self) -> &Client {
+            self.client()
+        }
+    }
+}
+
+/// A lock that a transaction is about to take; it needs to be told how long it may wait.
+#[must_use = "nothing is locked until `within` or `without_limit` is awaited"]
+pub struct XactLock<'a> {
+    client: &'a Client,
+    request: Request,
+    cancel_tls: Option<TlsConnector>,
+}
+
+impl<'a> XactLock<'a> {
+    fn new(client: &'a Client, key: Key, mode: Mode) -> Self {
+        Self {
+            client,
+            request: Request::new(key, mode),
+            cancel_tls: None,
+        }
+    }
+
+    /// Takes the lock in REPEATABLE READ and SERIALIZABLE too. The default is to refuse, since the work then does not
+    /// see what the last holder has committed.
+    pub fn allow_stale_snapshot(mut self) -> Self {
+        self.request.allow_stale_snapshot = true;
+        self
+    }
+
+    /// Sets the connector for the cancel request that ends an abandoned wait. The default encrypts as the session does
+    /// and does not look at the server's certificate; one that does is made by
+    /// [`Config::tls_connector`](crate::config::Config::tls_connector).
+    pub fn cancel_with(mut self, tls: TlsConnector) -> Self {
+        self.cancel_tls = Some(tls);
+        self
+    }
+
+    /// Waits for the lock, at most for `limit`. Zero makes one attempt.
+    ///
+    /// The server waits in slices of about 5 seconds, so that vacuum is not held up for longer; in between, a waiter
+    /// loses its place in the queue. When the limit runs out the transaction is usable, and its `lock_timeout` is what
+    /// it was, as it is after a grant.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped midway, a cancel request ends the wait in the server, at the latest it ends with its slice. The
+    /// transaction stays usable; it may have been granted the lock, which goes when the transaction ends. Statements
+    /// that follow on the same connection wait for that. If the wait ends by itself within the few milliseconds that
+    /// the request takes, the request can hit the next statement of the connection.
+    ///
+    /// # Errors
+    ///
+    /// [`XactLockError::TimedOut`] when the limit ran out, and the others.
+    pub fn within(self, limit: Duration) -> XactLockWait<'a> {
+        XactLockWait(Box::pin(wait::wait(
+            self.client,
+            self.request,
+            Some(limit),
+            self.cancel_tls,
+        )))
+    }
+
+    /// Waits for the lock for ever.
+    ///
+    /// A holder that never ends then blocks this transaction, and the connection that it has, for as long.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`within`](Self::within).
+    ///
+    /// # Errors
+    ///
+    /// [`XactLockError`], never [`TimedOut`](XactLockError::TimedOut).
+    pub fn without_limit(self) -> XactLockWait<'a> {
+        XactLockWait(Box::pin(wait::wait(self.client, self.request, None, self.cancel_tls)))
+    }
+}
+
+impl fmt::Debug for XactLock<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("XactLock")
+            .field("request", &self.request)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The wait for a lock on a transaction. See [`XactLock::within`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct XactLockWait<'a>(Pin<Box<dyn Future<Output = Result<(), XactLockError>> + Send + 'a>>);
+
+impl Future for XactLockWait<'_> {
+    type Output = Result<(), XactLockError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for XactLockWait<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("XactLockWait").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,304 @@
+//! One waiter session: waits in the server's queue for one key at a time, and holds nothing meanwhile.
+//!
+//! If it wins it keeps that one lock until its release, and waits for nothing else. So no release queues behind a wait,
+//! and no wait of ours can be part of a deadlock.
+
+use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+
+use latchwork_core::{
+    Moment,
+    engine::{EngineError, EngineErrorKind, Grant, ReleaseRequest},
+};
+use tokio::{
+    sync::mpsc,
+    time::{sleep, timeout},
+};
+use tokio_postgres::SimpleQueryMessage;
+
+use crate::{
+    error::{StatementError, connection_lost},
+    inbox::Parked,
+    link::{End, Link},
+    queue::Message,
+    room::Reservation,
+    shared::Shared,
+    sql,
+    wait::Wait,
+};
+
+/// How long a session is kept that nobody waits on.
+const KEEP_IDLE: Duration = Duration::from_secs(30);
+
+/// A slice that ends this soon is not worth a cancel request, which writes a line to the server's log.
+const ENDS_SOON: Duration = Duration::from_millis(60);
+
+/// The task that owns one waiter session.
+pub(crate) struct Waiter {
+    shared: Arc<Shared>,
+    number: u64,
+    messages: mpsc::UnboundedReceiver<Message>,
+    idle_since: Moment,
+}
+
+/// How a slice has ended.
+enum Slice {
+    Granted,
+    NotGranted,
+    Failed(EngineError),
+}
+
+impl Waiter {
+    pub(crate) fn new(shared: Arc<Shared>, number: u64, messages: mpsc::UnboundedReceiver<Message>) -> Self {
+        Self { idle_since: shared.clock.now(), shared, number, messages }
+    }
+
+    /// Connects, waits for the first key, and then for whatever comes, until nobody needs it any more.
+    pub(crate) async fn run(mut self, first: Wait) {
+        let connected = tokio::select! {
+            connected = self.shared.connect() => Some(connected),
+            () = first.abandoned() => None,
+        };
+        match connected {
+            None => first.answer(Ok(None)),
+            Some(Err(error)) => {
+                self.shared.waiters.could_not_open(&self.shared, &error);
+                let due = self.shared.next_poll();
+                self.shared.with_sessions(|sessions| {
+                    if let Some(primary) = sessions.first() {
+                        primary.inbox.park(due, Parked::Wait(first));
+                    }
+                });
+            }
+            Some(Ok(connected)) => {
+                let mut link = self.shared.link(connected);
+                let health = Arc::clone(&link.health);
+                let end = self.serve(&mut link, first).await;
+                self.shared.session_lost(&health, link.held, &end);
+                if matches!(end, End::Asked) {
+                    link.close().await;
+                }
+            }
+        }
+        self.shared.waiters.ended(self.number);
+        // What was sent while this ended must be answered.
+        self.messages.close();
+        while let Ok(message) = self.messages.try_recv() {
+            match message {
+                Message::Wait(wait) => wait.answer(Err(connection_lost("the waiting session has ended"))),
+                Message::Release(request) => request.reply.send(Ok(false)),
+                Message::Close => {}
+            }
+        }
+    }
+
+    async fn serve(&mut self, link: &mut Link, first: Wait) -> End {
+        let mut next = Some(first);
+        loop {
+            let done = match next.take() {
+                Some(wait) => self.wait_and_hold(link, wait).await,
+                None => self.next_wait(link).await.map(|wait| next = wait),
+            };
+            if let Err(end) = done {
+                return end;
+            }
+        }
+    }
+
+    /// Waits for a key, and holds it until its release.
+    async fn wait_and_hold(&mut self, link: &mut Link, wait: Wait) -> Result<(), End> {
+        let (key, mode) = (wait.request().key, wait.request().mode);
+        if !self.wait(link, wait).await? {
+            return Ok(());
+        }
+        let request = self.next_release(link).await?;
+        let client = Arc::clone(&link.client);
+        let unlock = sql::unlock(key, mode);
+        let rows = match link.call(async move { client.simple_query(&unlock).await }).await {
+            Ok(Ok(rows)) => rows,
+            Ok(Err(error)) => return self.lose(request, End::Closed(Some(error))),
+            Err(end) => return self.lose(request, end),
+        };
+        if !is_true(&rows) {
+            request.reply.send(Ok(false));
+            return Err(End::Inconsistent("it did not hold a lock that it was granted"));
+        }
+        link.held = 0;
+        self.shared.room.give_back(1);
+        self.shared.waiters.let_go(link.health.id());
+        request.reply.send(Ok(true));
+        Ok(())
+    }
+
+    fn lose(&self, request: ReleaseRequest, end: End) -> Result<(), End> {
+        request.reply.send(Err(connection_lost(&end.to_string())));
+        Err(end)
+    }
+
+    /// Waits until the key is granted or nobody wants it any more. Returns whether it is held.
+    async fn wait(&self, link: &mut Link, wait: Wait) -> Result<bool, End> {
+        let shared = Arc::clone(&self.shared);
+        let Some(reservation) = shared.room.reserve() else {
+            let error = StatementError::TooManyHeld { held: shared.room.taken() };
+            wait.answer(Err(error.into_engine()));
+            return Ok(false);
+        };
+        loop {
+            if wait.is_abandoned() || shared.is_closing() {
+                wait.answer(Ok(None));
+                return Ok(false);
+            }
+            match self.slice(link, &wait).await {
+                Ok(Slice::Granted) if !wait.is_abandoned() => {
+                    return self.hand_over(link, wait, reservation).await;
+                }
+                Ok(Slice::Granted) => self.undo(link).await?,
+                Ok(Slice::NotGranted) => self.see_whether_abandoned(&wait).await,
+                Ok(Slice::Failed(error)) => {
+                    self.undo(link).await?;
+                    if !wait.is_abandoned() {
+                        wait.answer(Err(error));
+                        return Ok(false);
+                    }
+                }
+                Err(end) => {
+                    wait.answer(Err(connection_lost(&end.to_string())));
+                    return Err(end);
+                }
+            }
+        }
+    }
+
+    /// Hands a grant over, once the session is known to have outlived the wait.
+    async fn hand_over(&self, link: &mut Link, wait: Wait, reservation: Reservation<'_>) -> Result<bool, End> {
+        link.held = 1;
+        if let Err(end) = link.settle().await {
+            link.held = 0;
+            wait.answer(Err(connection_lost(&end.to_string())));
+            return Err(end);
+        }
+        reservation.keep();
+        self.shared.waiters.holds(self.number, link.health.id());
+        wait.answer(Ok(Some(Grant::unordered(Arc::clone(&link.health)))));
+        Ok(true)
+    }
+
+    /// Waits in the server's queue once.
+    async fn slice(&self, link: &mut Link, wait: &Wait) -> Result<Slice, End> {
+        let begun = self.shared.clock.now();
+        let left = wait.until().since(begun);
+        let slice = Shared::jittered(self.shared.options.wait_slice);
+        // At its limit a wait ends by itself; beyond it others may still want the key.
+        let slice = if left.is_zero() { slice } else { slice.min(left) };
+        let ends = begun.after(slice);
+        let (client, canceller) = (Arc::clone(&link.client), link.canceller.clone());
+        let sql = sql::wait_slice(wait.request().key, wait.request().mode, slice);
+        let limit = slice + self.shared.options.timing.ping_limit();
+        let mut statement = pin!(link.call_within(limit, async move { client.simple_query(&sql).await }));
+        let answer = tokio::select! {
+            biased;
+            answer = &mut statement => answer,
+            () = wait.abandoned() => {
+                if ends.since(self.shared.clock.now()) < ENDS_SOON {
+                    statement.await
+                } else {
+                    let (answer, cancelled) = tokio::join!(statement, canceller.cancel());
+                    if let Err(error) = cancelled {
+                        // It might still arrive, and hit whatever this session does next.
+                        tracing::debug!(target: "latchwork::postgres", %error, "a wait could not be cancelled");
+                        return Err(End::Asked);
+                    }
+                    answer
+                }
+            }
+        };
+        Ok(match answer? {
+            Ok(rows) if is_true(&rows) => Slice::Granted,
+            Ok(_) => Slice::NotGranted,
+            Err(error) if error.as_db_error().is_some() => {
+                Slice::Failed(StatementError::from_driver(error).into_engine())
+            }
+            Err(error) => return Err(End::Closed(Some(error))),
+        })
+    }
+
+    /// A limit that ends with the slice needs a moment to be told: a further slice would have to be cancelled.
+    async fn see_whether_abandoned(&self, wait: &Wait) {
+        let left = wait.until().since(self.shared.clock.now());
+        if left < ENDS_SOON / 2 && wait.until() != Moment::NEVER {
+            // That it has not been abandoned is an answer too.
+            let _ = timeout(ENDS_SOON / 2, wait.abandoned()).await;
+        }
+    }
+
+    /// Releases whatever a failed, cancelled or unwanted slice has left.
+    async fn undo(&self, link: &mut Link) -> Result<(), End> {
+        let client = Arc::clone(&link.client);
+        match link.call(async move { client.batch_execute(sql::UNLOCK_ALL).await }).await? {
+            Ok(()) => Ok(()),
+            Err(error) => Err(End::Closed(Some(error))),
+        }
+    }
+
+    /// Holds the lock until it is released.
+    async fn next_release(&mut self, link: &mut Link) -> Result<ReleaseRequest, End> {
+        loop {
+            match self.next_message(link, Moment::NEVER).await? {
+                Some(Message::Release(request)) => return Ok(request),
+                Some(Message::Close) => return Err(End::Asked),
+                Some(Message::Wait(wait)) => wait.answer(Err(EngineError::new(EngineErrorKind::Failed))),
+                None => {}
+            }
+        }
+    }
+
+    /// Takes the wait that has polled longest, or offers itself.
+    async fn next_wait(&mut self, link: &mut Link) -> Result<Option<Wait>, End> {
+        let polling = self.shared.with_sessions(|sessions| sessions.iter().find_map(|s| s.inbox.unpark_oldest()));
+        if polling.is_some() {
+            return Ok(polling);
+        }
+        self.idle_since = self.shared.clock.now();
+        self.shared.waiters.offer(self.number);
+        let leave = self.idle_since.after(KEEP_IDLE);
+        loop {
+            match self.next_message(link, leave).await? {
+                Some(Message::Wait(wait)) => return Ok(Some(wait)),
+                Some(Message::Release(request)) => request.reply.send(Ok(false)),
+                Some(Message::Close) => return Err(End::Asked),
+                // If the offer was taken, the wait is on its way.
+                None if self.shared.clock.now() >= leave && self.shared.waiters.take_back(self.number) => {
+                    return Err(End::Asked);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Waits for a message until `leave`, and pings meanwhile.
+    async fn next_message(&mut self, link: &mut Link, leave: Moment) -> Result<Option<Message>, End> {
+        let now = self.shared.clock.now();
+        let due = link.ping_due().min(leave);
+        let mut timer = pin!(sleep(due.since(now)));
+        let messages = &mut self.messages;
+        let message = link
+            .idle(|context| match messages.poll_recv(context) {
+                std::task::Poll::Ready(message) => std::task::Poll::Ready(Some(message.unwrap_or(Message::Close))),
+                std::task::Poll::Pending => timer.as_mut().poll(context).map(|()| None),
+            })
+            .await?;
+        if message.is_none() && self.shared.clock.now() >= link.ping_due() {
+            link.ping().await?;
+            link.settle().await?;
+        }
+        Ok(message)
+    }
+}
+
+/// Whether the last row of a simple query says true.
+fn is_true(messages: &[SimpleQueryMessage]) -> bool {
+    let rows = messages.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row.get(0) == Some("t")),
+        _ => None,
+    });
+    rows.last().unwrap_or(false)
+}
