@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use latchwork_core::Locks;
+use latchwork_core::{Locks, key::Registry};
 use tokio::runtime::Handle;
 
 use crate::{
@@ -11,6 +11,7 @@ use crate::{
     connect::ConnectError,
     engine::PostgresEngine,
     identity::Identity,
+    inspect::{InspectError, Inspection},
     options::PostgresOptions,
     shared::Shared,
 };
@@ -64,6 +65,35 @@ impl Postgres {
     #[must_use]
     pub fn locks(&self) -> Locks {
         self.locks.clone()
+    }
+
+    /// Looks who holds which advisory key of this database, and who queues for it. The question goes over a connection
+    /// of its own, so that it stands in no lock's way. `names` gives keys their names.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    ///
+    /// # Errors
+    ///
+    /// [`InspectError`] if there is no connection to be had, or the server reports an error.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use latchwork_core::key::Registry;
+    /// # use latchwork_postgres::Postgres;
+    /// # async fn show(postgres: &Postgres) -> Result<(), Box<dyn std::error::Error>> {
+    /// for holder in postgres.inspect(&Registry::new()).await?.holders {
+    ///     if let Some(session) = &holder.session {
+    ///         println!("{} is held {} by {session}", holder.key, holder.mode);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn inspect(&self, names: &Registry) -> Result<Inspection, InspectError> {
+        Inspection::take(self.shared.connect().await?, names).await
     }
 
     /// How this process shows itself to others.

@@ -143,6 +143,22 @@ pub(crate) fn unlock(key: Key, mode: Mode) -> String {
     format!("SELECT pg_catalog.pg_advisory_unlock{}({})", Kind::of(key, mode).suffix(), arguments(key))
 }
 
+/// All advisory locks of this database, and whose they are. The lock table is read once, so that the rows fit each
+/// other.
+pub(crate) fn inspect(major: u32) -> String {
+    let waitstart = if major >= 14 { "waitstart" } else { "NULL::pg_catalog.timestamptz AS waitstart" };
+    format!(
+        "WITH l AS MATERIALIZED (SELECT classid, objid, objsubid, mode, granted, pid, {waitstart} \
+         FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND database = \
+         (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database())) \
+         SELECT l.classid, l.objid, l.objsubid, l.mode = 'ShareLock', l.granted, l.pid, a.application_name, \
+         a.usename::pg_catalog.text, pg_catalog.host(a.client_addr), a.backend_start, a.xact_start, l.waitstart, \
+         CASE WHEN NOT l.granted THEN pg_catalog.pg_blocking_pids(l.pid) END \
+         FROM l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid \
+         ORDER BY l.objsubid, l.classid, l.objid, l.waitstart NULLS FIRST, l.pid"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,4 +5,5 @@
 mod connecting;
 mod engine;
 mod fake_server;
+mod inspection;
 mod tls;
