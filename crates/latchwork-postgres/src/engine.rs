@@ -13,7 +13,6 @@ use tokio::sync::oneshot;
 
 use crate::{
     inbox::{Parked, is_patient},
-    lock_session::LockSession,
     shared::Shared,
 };
 
@@ -23,29 +22,10 @@ pub(crate) struct PostgresEngine {
 }
 
 impl PostgresEngine {
-    /// Runs `give` with the first session that has room for another lock; opens one if none has.
-    fn with_roomy_session(&self, give: impl FnOnce(&LockSession)) {
-        let limit = self.shared.options.locks_per_session;
-        let mut give = Some(give);
-        self.shared.with_sessions(|sessions| {
-            if let Some(session) = sessions.iter().find(|session| session.load() < limit)
-                && let Some(give) = give.take()
-            {
-                give(session);
-            }
-        });
-        if let Some(give) = give {
-            give(&self.shared.open_session(None));
-        }
-    }
-
-    /// Runs `give` with the first session.
-    fn with_primary(&self, give: impl FnOnce(&LockSession)) {
-        self.shared.with_sessions(|sessions| {
-            if let Some(primary) = sessions.first() {
-                give(primary);
-            }
-        });
+    fn park(&self, parked: Parked) {
+        let session = self.shared.roomy_session();
+        session.inbox.park(self.shared.next_poll(), parked);
+        session.unclaim(1);
     }
 
     fn refusal(&self, patient: bool) -> Option<EngineError> {
@@ -68,32 +48,32 @@ impl Engine for PostgresEngine {
         match request.attempt {
             Attempt::Queue { stay_off: false, .. } => {
                 let wait = self.shared.waits.begin(request);
-                self.with_primary(|primary| primary.go_on_waiting(&self.shared, wait));
+                self.shared.primary().go_on_waiting(&self.shared, wait);
             }
             Attempt::Queue { .. } | Attempt::Poll => {
                 let wait = self.shared.waits.begin(request);
-                self.with_roomy_session(|session| session.inbox.park(self.shared.next_poll(), Parked::Wait(wait)));
+                self.park(Parked::Wait(wait));
             }
-            Attempt::Probe => self.with_primary(|primary| primary.inbox.push(|work| work.probes.push(request))),
-            _ => self.with_roomy_session(|session| session.ask_once(request)),
+            Attempt::Probe => self.shared.primary().inbox.push(|work| work.probes.push(request)),
+            _ => self.shared.roomy_session().ask_once(request),
         }
     }
 
     fn abandon(&self, key: Key, flight: u64) {
         if self.shared.waits.abandon(key, flight) {
-            self.shared.with_sessions(|sessions| sessions.iter().for_each(|session| session.inbox.end_abandoned()));
+            self.shared.sessions().iter().for_each(|session| session.inbox.end_abandoned());
         }
     }
 
     fn release(&self, request: ReleaseRequest) {
         let session = request.grant.session().id();
-        let mut request = Some(request);
-        self.shared.with_sessions(|sessions| {
-            if let Some(own) = sessions.iter().find(|own| own.is(session)) {
-                own.inbox.push(|work| work.releases.extend(request.take()));
-            }
-        });
-        if let Some(request) = request.and_then(|request| self.shared.waiters.release(request)) {
+        if self.shared.primary().is(session) {
+            return self.shared.primary().inbox.push(|work| work.releases.push(request));
+        }
+        if let Some(own) = self.shared.sessions().iter().find(|own| own.is(session)) {
+            return own.inbox.push(|work| work.releases.push(request));
+        }
+        if let Some(request) = self.shared.waiters.release(request) {
             // The session has ended, and the lock with it.
             request.reply.send(Ok(false));
         }
@@ -103,17 +83,17 @@ impl Engine for PostgresEngine {
         if let Some(error) = self.refusal(request.later) {
             return request.reply.send(Err(error));
         }
-        self.with_roomy_session(|session| {
-            if request.later {
-                session.inbox.park(self.shared.next_poll(), Parked::Slots(request));
-            } else {
-                session.inbox.push(|work| work.slots.push(request));
-            }
-        });
+        if request.later {
+            self.park(Parked::Slots(request));
+        } else {
+            let session = self.shared.roomy_session();
+            session.inbox.push(|work| work.slots.push(request));
+            session.unclaim(1);
+        }
     }
 
     fn announce(&self, request: AnnounceRequest) {
-        self.with_primary(|primary| primary.inbox.push(|work| work.announces.push(request)));
+        self.shared.primary().inbox.push(|work| work.announces.push(request));
     }
 
     fn close(&self, done: oneshot::Sender<()>) {

@@ -65,6 +65,14 @@ impl Work {
             && self.announces.is_empty()
     }
 
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.releases.append(&mut other.releases);
+        self.asks.append(&mut other.asks);
+        self.probes.append(&mut other.probes);
+        self.slots.append(&mut other.slots);
+        self.announces.append(&mut other.announces);
+    }
+
     /// How many of the requests were counted as pending: those that are answered after one attempt.
     pub(crate) fn tries(&self) -> usize {
         self.asks.iter().filter(|ask| matches!(ask, Ask::Once(_))).count()
@@ -100,6 +108,17 @@ struct State {
     parked: Vec<(Moment, Parked)>,
     closing: bool,
     waker: Option<Waker>,
+}
+
+impl State {
+    fn take_parked(&mut self, work: &mut Work) {
+        for (_, parked) in self.parked.drain(..) {
+            match parked {
+                Parked::Wait(wait) => work.asks.push(Ask::Wait(wait)),
+                Parked::Slots(request) => work.slots.push(request),
+            }
+        }
+    }
 }
 
 /// The way in for one lock session.
@@ -201,23 +220,26 @@ impl Inbox {
         (Poll::Pending, state.parked.iter().map(|(due, _)| *due).min().unwrap_or(Moment::NEVER))
     }
 
-    /// Takes out everything that does not outlive a failed attempt to connect: all, or what is not patient.
-    pub(crate) fn take_failed(&self, permanent: bool) -> Work {
+    /// Takes out what does not outlive an outage; with `all`, everything.
+    pub(crate) fn take_failed(&self, all: bool) -> Work {
         let mut state = lock(&self.0);
         let mut failed = Work { releases: mem::take(&mut state.work.releases), ..Work::default() };
         failed.announces = mem::take(&mut state.work.announces);
         failed.probes = mem::take(&mut state.work.probes);
         failed.slots = mem::take(&mut state.work.slots);
-        failed.asks = state.work.asks.extract_if(.., |ask| permanent || !is_patient(ask.request())).collect();
-        if permanent {
-            for (_, parked) in state.parked.drain(..) {
-                match parked {
-                    Parked::Wait(wait) => failed.asks.push(Ask::Wait(wait)),
-                    Parked::Slots(request) => failed.slots.push(request),
-                }
-            }
+        failed.asks = state.work.asks.extract_if(.., |ask| all || !is_patient(ask.request())).collect();
+        if all {
+            state.take_parked(&mut failed);
         }
         failed
+    }
+
+    /// Takes out everything, due or not.
+    pub(crate) fn take_all(&self) -> Work {
+        let mut state = lock(&self.0);
+        let mut work = mem::take(&mut state.work);
+        state.take_parked(&mut work);
+        work
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {

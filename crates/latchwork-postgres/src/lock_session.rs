@@ -2,6 +2,7 @@
 //! it. It connects, carries batches, pings, and connects anew when the connection was lost.
 
 use std::{
+    error::Error,
     future::{Future, poll_fn},
     pin::pin,
     sync::{
@@ -16,10 +17,11 @@ use latchwork_core::{
     engine::{AcquireRequest, AnnounceRequest, Announced, EngineError, EngineErrorKind, Grant},
 };
 use tokio::time::{Instant, sleep};
+use tracing::warn;
 
 use crate::{
     batch::Batch,
-    connect::Connected,
+    connect::{ConnectError, Connected},
     error::connection_lost,
     inbox::{Ask, Inbox, Parked, Wake, Work},
     link::{End, Link, key_of_row},
@@ -32,11 +34,17 @@ use crate::{
 /// The shortest and the longest pause between two attempts to connect.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
+/// Added to the number of pending requests of a session that takes no more.
+const RETIRED: usize = usize::MAX / 2;
+
+/// A connection that has held for so long was a good one.
+const GOOD_AFTER: Duration = Duration::from_secs(1);
+
 /// What others see of a lock session.
 #[derive(Debug)]
 pub(crate) struct LockSession {
     pub(crate) inbox: Inbox,
-    /// Tries that have been sent here and not been answered.
+    /// Tries that have been sent here and not been answered, and requests on their way here.
     pending: AtomicUsize,
     /// Locks that are held here.
     held: AtomicUsize,
@@ -63,15 +71,42 @@ impl LockSession {
         }
     }
 
-    /// Takes a try that is to be answered after one attempt.
+    /// Keeps the session from being taken out while a request is on its way to it. Fails if it was taken out before.
+    pub(crate) fn claim(&self) -> bool {
+        let claimed = self.pending.fetch_add(1, Ordering::AcqRel) < RETIRED;
+        if !claimed {
+            self.unclaim(1);
+        }
+        claimed
+    }
+
+    /// Gives claims back.
+    pub(crate) fn unclaim(&self, claims: usize) {
+        self.pending.fetch_sub(claims, Ordering::AcqRel);
+    }
+
+    /// Takes a try that is to be answered after one attempt, for which the session was claimed.
     pub(crate) fn ask_once(&self, request: AcquireRequest) {
-        self.pending.fetch_add(1, Ordering::Relaxed);
         self.inbox.push(|work| work.asks.push(Ask::Once(request)));
     }
 
     /// How many locks are held here, or may soon be.
     pub(crate) fn load(&self) -> usize {
-        self.pending.load(Ordering::Relaxed) + self.held.load(Ordering::Relaxed)
+        self.pending.load(Ordering::Relaxed).saturating_add(self.held.load(Ordering::Relaxed))
+    }
+
+    /// Takes the session out, if nothing is here or on its way here.
+    fn retire(&self, shared: &Shared) -> bool {
+        if self.pending.compare_exchange(0, RETIRED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        if !self.inbox.is_empty() {
+            self.pending.fetch_sub(RETIRED, Ordering::AcqRel);
+            return false;
+        }
+        shared.forget(self);
+        self.inbox.close();
+        true
     }
 
     /// Whether this is where the session with that number lives.
@@ -89,32 +124,56 @@ impl LockSession {
             };
             match connected {
                 Ok(connected) => {
-                    failures = 0;
+                    let begun = shared.clock.now();
                     self.serve(&shared, shared.link(connected)).await;
+                    failures = if shared.clock.now().since(begun) < GOOD_AFTER { failures + 1 } else { 0 };
                 }
-                Err(error) => {
+                Err(error) if self.primary => {
                     let permanent = error.is_permanent();
                     let error = shared.connect_failed(error);
                     self.fail(permanent, &error);
-                    self.pause(failures).await;
                     failures += 1;
                 }
+                Err(error) => return self.give_up(&shared, &error).await,
+            }
+            if failures > 0 {
+                self.pause(failures).await;
             }
         }
         self.fail(true, &EngineError::new(EngineErrorKind::Closed));
     }
 
+    /// Hands everything to the first session: more locks than there should be on one are better than none.
+    async fn give_up(&self, shared: &Arc<Shared>, error: &ConnectError) {
+        warn!(target: "latchwork::postgres", error = error as &dyn Error, "cannot open a further session for locks");
+        self.pending.fetch_add(RETIRED, Ordering::AcqRel);
+        shared.forget(self);
+        let primary = shared.primary();
+        loop {
+            // Once nobody is on his way here any more, nothing comes after what is taken.
+            let last = self.pending.load(Ordering::Acquire) == RETIRED;
+            let left = self.inbox.take_all();
+            self.unclaim(left.tries());
+            primary.pending.fetch_add(left.tries(), Ordering::AcqRel);
+            primary.inbox.push(|work| work.append(left));
+            if last {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Answers what does not outlive an outage; with `all`, everything.
     fn fail(&self, all: bool, error: &EngineError) {
         let failed = self.inbox.take_failed(all);
-        self.pending.fetch_sub(failed.tries(), Ordering::Relaxed);
+        self.unclaim(failed.tries());
         failed.fail(error);
     }
 
-    /// Waits before the next attempt to connect, longer each time, or until the engine closes.
+    /// Waits before the next attempt to connect, longer after each failure, or until the engine closes.
     async fn pause(&self, failures: u32) {
         let (shortest, longest) = BACKOFF;
-        let pause = shortest.saturating_mul(1 << failures.min(10)).min(longest);
+        let pause = shortest.saturating_mul(1 << failures.clamp(1, 10)).min(longest);
         let mut timer = pin!(sleep(Shared::jittered(pause)));
         poll_fn(|context| {
             if self.inbox.poll_closing(context).is_ready() {
@@ -158,7 +217,7 @@ impl LockSession {
             let done = match self.next_event(shared, link).await {
                 Ok(Event::Wake(Wake::Work(work))) => self.batch(shared, link, &mut statements, work).await,
                 Ok(Event::Wake(Wake::Close)) => Err(End::Asked),
-                Ok(Event::PingDue) if !self.primary && link.held == 0 && shared.retire(self) => Err(End::Asked),
+                Ok(Event::PingDue) if !self.primary && link.held == 0 && self.retire(shared) => Err(End::Asked),
                 Ok(Event::PingDue) => match link.ping().await {
                     Ok(()) => link.settle().await,
                     Err(end) => Err(end),
@@ -207,7 +266,7 @@ impl LockSession {
         if let Err(end) = batch.run(link, statements).await {
             // What the failed batch has changed is gone with the session; so only what was counted before is given back.
             link.held = before;
-            self.pending.fetch_sub(tries, Ordering::Relaxed);
+            self.unclaim(tries);
             let error = connection_lost(&end.to_string());
             link.health.lose();
             batch.fail(&error, &shared.room);
@@ -217,7 +276,7 @@ impl LockSession {
         let session = Arc::clone(&link.health);
         let grant = if self.primary { Grant::new(session) } else { Grant::unordered(session) };
         self.held.store(link.held, Ordering::Relaxed);
-        self.pending.fetch_sub(tries, Ordering::Relaxed);
+        self.unclaim(tries);
         let rest = batch.answer(&grant, &shared.room);
         if !rest.releases.is_empty() {
             self.inbox.push(|work| work.releases.extend(rest.releases));

@@ -57,7 +57,7 @@ impl Postgres {
     fn begin(shared: Arc<Shared>, first: Option<crate::connect::Connected>) -> Self {
         let engine = Arc::new(PostgresEngine { shared: Arc::clone(&shared) });
         let locks = Locks::new(engine, shared.options.for_locks());
-        shared.open_session(first);
+        shared.begin(first);
         Self { locks, shared }
     }
 

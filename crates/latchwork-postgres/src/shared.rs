@@ -3,7 +3,7 @@
 use std::{
     error::Error,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError, RwLock, Weak,
+        Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -51,7 +51,8 @@ pub(crate) struct Shared {
     pub(crate) room: Room,
     pub(crate) waits: Arc<Waits>,
     pub(crate) waiters: WaiterPool,
-    sessions: RwLock<Vec<Arc<LockSession>>>,
+    primary: OnceLock<Arc<LockSession>>,
+    further: Mutex<Vec<Arc<LockSession>>>,
     pub(crate) runtime: Handle,
     events: OnceLock<EngineEvents>,
     facts: Mutex<Option<ServerFacts>>,
@@ -76,7 +77,8 @@ impl Shared {
             room: Room::new(options.max_locks.unwrap_or(usize::MAX)),
             waits: Arc::new(Waits::default()),
             waiters: WaiterPool::new(options.waiter_sessions),
-            sessions: RwLock::new(Vec::new()),
+            primary: OnceLock::new(),
+            further: Mutex::default(),
             runtime,
             events: OnceLock::new(),
             facts: Mutex::new(None),
@@ -211,7 +213,9 @@ impl Shared {
     pub(crate) fn begin_close(&self) {
         self.is_closing.store(true, Ordering::Release);
         drop(lock(&self.alive).take());
-        self.with_sessions(|sessions| sessions.iter().for_each(|session| session.inbox.close()));
+        if self.primary.get().is_some() {
+            self.sessions().iter().for_each(|session| session.inbox.close());
+        }
         self.waiters.close();
     }
 
@@ -224,29 +228,46 @@ impl Shared {
         }
     }
 
-    /// Takes a session out that nobody needs any more. Requests are added under the same lock, so none is left behind.
-    pub(crate) fn retire(&self, session: &LockSession) -> bool {
-        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
-        if !session.inbox.is_empty() {
-            return false;
+    /// The first lock session. It is there as long as the engine.
+    pub(crate) fn primary(&self) -> &Arc<LockSession> {
+        self.primary.get().expect("an engine begins with its first session")
+    }
+
+    /// All lock sessions, the first one first. No lock is held while they are used: an answer that they give may lead
+    /// back here.
+    pub(crate) fn sessions(&self) -> Vec<Arc<LockSession>> {
+        let further = lock(&self.further);
+        std::iter::once(self.primary()).chain(further.iter()).cloned().collect()
+    }
+
+    /// Begins with the first lock session.
+    pub(crate) fn begin(self: &Arc<Self>, first: Option<Connected>) {
+        let primary = self.primary.get_or_init(|| Arc::new(LockSession::new(true)));
+        self.spawn(Arc::clone(primary).run(Arc::clone(self), first));
+    }
+
+    /// A session with room for another lock, opened if there is none, and claimed for one request.
+    pub(crate) fn roomy_session(self: &Arc<Self>) -> Arc<LockSession> {
+        let limit = self.options.locks_per_session;
+        let primary = self.primary();
+        if primary.load() < limit && primary.claim() {
+            return Arc::clone(primary);
         }
-        sessions.retain(|other| !std::ptr::eq(Arc::as_ptr(other), session));
-        session.inbox.close();
-        true
-    }
-
-    /// Gives a lock session something to do, under the lock that keeps it from being taken out meanwhile.
-    pub(crate) fn with_sessions<T>(&self, give: impl FnOnce(&[Arc<LockSession>]) -> T) -> T {
-        give(&self.sessions.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Adds a lock session, and runs its task.
-    pub(crate) fn open_session(self: &Arc<Self>, first: Option<Connected>) -> Arc<LockSession> {
-        let mut sessions = self.sessions.write().unwrap_or_else(PoisonError::into_inner);
-        let session = Arc::new(LockSession::new(sessions.is_empty()));
-        sessions.push(Arc::clone(&session));
-        self.spawn(Arc::clone(&session).run(Arc::clone(self), first));
+        let mut further = lock(&self.further);
+        if let Some(session) = further.iter().find(|session| session.load() < limit && session.claim()) {
+            return Arc::clone(session);
+        }
+        let session = Arc::new(LockSession::new(false));
+        session.claim();
+        further.push(Arc::clone(&session));
+        drop(further);
+        self.spawn(Arc::clone(&session).run(Arc::clone(self), None));
         session
+    }
+
+    /// Forgets a session that takes no more requests.
+    pub(crate) fn forget(&self, session: &LockSession) {
+        lock(&self.further).retain(|other| !std::ptr::eq(Arc::as_ptr(other), session));
     }
 
     fn on_silence(self: &Arc<Self>) -> OnSilence {

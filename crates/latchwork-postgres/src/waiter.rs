@@ -37,7 +37,6 @@ pub(crate) struct Waiter {
     shared: Arc<Shared>,
     number: u64,
     messages: mpsc::UnboundedReceiver<Message>,
-    idle_since: Moment,
 }
 
 /// How a slice has ended.
@@ -49,7 +48,7 @@ enum Slice {
 
 impl Waiter {
     pub(crate) fn new(shared: Arc<Shared>, number: u64, messages: mpsc::UnboundedReceiver<Message>) -> Self {
-        Self { idle_since: shared.clock.now(), shared, number, messages }
+        Self { shared, number, messages }
     }
 
     /// Connects, waits for the first key, and then for whatever comes, until nobody needs it any more.
@@ -63,11 +62,7 @@ impl Waiter {
             Some(Err(error)) => {
                 self.shared.waiters.could_not_open(&self.shared, &error);
                 let due = self.shared.next_poll();
-                self.shared.with_sessions(|sessions| {
-                    if let Some(primary) = sessions.first() {
-                        primary.inbox.park(due, Parked::Wait(first));
-                    }
-                });
+                self.shared.primary().inbox.park(due, Parked::Wait(first));
             }
             Some(Ok(connected)) => {
                 let mut link = self.shared.link(connected);
@@ -253,13 +248,18 @@ impl Waiter {
 
     /// Takes the wait that has polled longest, or offers itself.
     async fn next_wait(&mut self, link: &mut Link) -> Result<Option<Wait>, End> {
-        let polling = self.shared.with_sessions(|sessions| sessions.iter().find_map(|s| s.inbox.unpark_oldest()));
-        if polling.is_some() {
-            return Ok(polling);
+        if let Some(polling) = self.unpark() {
+            return Ok(Some(polling));
         }
-        self.idle_since = self.shared.clock.now();
         self.shared.waiters.offer(self.number);
-        let leave = self.idle_since.after(KEEP_IDLE);
+        // One that was put aside in between did not see the offer.
+        if let Some(polling) = self.unpark() {
+            if self.shared.waiters.take_back(self.number) {
+                return Ok(Some(polling));
+            }
+            self.shared.primary().go_on_waiting(&self.shared, polling);
+        }
+        let leave = self.shared.clock.now().after(KEEP_IDLE);
         loop {
             match self.next_message(link, leave).await? {
                 Some(Message::Wait(wait)) => return Ok(Some(wait)),
@@ -272,6 +272,10 @@ impl Waiter {
                 None => {}
             }
         }
+    }
+
+    fn unpark(&self) -> Option<Wait> {
+        self.shared.sessions().iter().find_map(|session| session.inbox.unpark_oldest())
     }
 
     /// Waits for a message until `leave`, and pings meanwhile.
