@@ -8,7 +8,9 @@
 //! (`locks.rs`) to carry out after the mutex is free.
 
 mod action;
+mod answers;
 mod bound;
+mod counters;
 mod entry;
 mod table;
 #[cfg(test)]
@@ -16,5 +18,6 @@ mod tests;
 
 pub(crate) use action::{Action, Entered};
 pub use bound::HandOverBound;
+pub(crate) use counters::Counters;
 pub(crate) use entry::Want;
-pub(crate) use table::{Counters, Released, Table};
+pub(crate) use table::{Released, Table};

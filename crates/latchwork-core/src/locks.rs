@@ -294,6 +294,13 @@ impl Inner {
         self.perform(actions);
     }
 
+    pub(crate) fn nudge(self: &Arc<Self>, key: Key, ticket: u64) {
+        let mut actions = Vec::new();
+        let now = self.clock.now();
+        self.shard(key).nudge(key, ticket, now, &mut actions);
+        self.perform(actions);
+    }
+
     /// Gives a hold up. With a `waiter`, tells it what became of it.
     pub(crate) fn release(
         self: &Arc<Self>,

@@ -9,8 +9,9 @@ use std::{
 };
 
 use tokio::{
+    runtime::Handle,
     sync::oneshot,
-    time::{Sleep, sleep},
+    time::{Instant, Sleep, sleep},
 };
 use tracing::{Span, debug_span, field};
 
@@ -60,6 +61,13 @@ impl Door {
         }
     }
 
+    fn nudge(&self, ticket: u64) {
+        match self {
+            Self::Gate { gate, key, .. } => gate.nudge(*key, ticket),
+            Self::Pool(_) => {}
+        }
+    }
+
     fn leave(&self, ticket: u64) {
         match self {
             Self::Gate { gate, key, .. } => gate.leave(*key, ticket),
@@ -67,6 +75,9 @@ impl Door {
         }
     }
 }
+
+/// How often one who waits to share a key that is held here looks again whether he may.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
 /// How long to wait.
 #[derive(Clone, Copy, Debug)]
@@ -77,17 +88,25 @@ pub(crate) enum Limit {
     None,
 }
 
+impl Limit {
+    const fn is_one_attempt(self) -> bool {
+        matches!(self, Self::Try | Self::Within(Duration::ZERO))
+    }
+}
+
 /// A visit, from its first poll to its answer.
 #[derive(Debug)]
 pub(crate) struct Visit {
     door: Door,
-    want: Want,
+    limit: Limit,
+    polls: bool,
     state: State,
     span: Span,
     entered_at: Moment,
     /// Made when a poll has to wait.
     timer: Option<Pin<Box<Sleep>>>,
-    limit: Limit,
+    /// The same, for one who waits to share the key.
+    look_again: Option<Pin<Box<Sleep>>>,
 }
 
 #[derive(Debug)]
@@ -103,22 +122,15 @@ enum State {
 impl Visit {
     /// A visit that waits as `limit` says, in the server's queue or, if `polls`, by asking at intervals.
     pub(crate) fn new(door: Door, limit: Limit, polls: bool) -> Self {
-        let want = match limit {
-            Limit::Try | Limit::Within(Duration::ZERO) => Want::Try,
-            _ if polls => Want::Poll,
-            Limit::Within(limit) => Want::Queue {
-                until: door.gate().clock.now().after(limit),
-            },
-            Limit::None => Want::Queue { until: Moment::NEVER },
-        };
         Self {
             door,
-            want,
+            limit,
+            polls,
             state: State::Outside,
             span: Span::none(),
             entered_at: Moment::default(),
             timer: None,
-            limit,
+            look_again: None,
         }
     }
 
@@ -144,6 +156,7 @@ impl Visit {
                 answer => Ok(answer),
             });
         }
+        self.poll_look_again(context);
         match self.limit {
             Limit::Within(limit) if !limit.is_zero() => {
                 let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
@@ -158,7 +171,7 @@ impl Visit {
     fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Claim>, AcquireError>> {
         if matches!(self.state, State::Outside) {
             self.begin_span();
-            match self.door.enter(self.want) {
+            match self.door.enter(self.want()) {
                 Entry::Answered(answer) => return Poll::Ready(self.finish(answer)),
                 Entry::Waits { ticket, answer } => self.state = State::Waits { ticket, answer },
             }
@@ -169,6 +182,36 @@ impl Visit {
         };
         let answer = ready!(Pin::new(answer).poll(context)).unwrap_or_else(|_| Err(EngineError::connection_lost()));
         Poll::Ready(self.finish(answer))
+    }
+
+    /// What one who enters now wants: the limit runs from the first poll.
+    fn want(&self) -> Want {
+        match self.limit {
+            Limit::Try | Limit::Within(Duration::ZERO) => Want::Try,
+            _ if self.polls => Want::Poll,
+            Limit::Within(limit) => Want::Queue {
+                until: self.door.gate().clock.now().after(limit),
+            },
+            Limit::None => Want::Queue { until: Moment::NEVER },
+        }
+    }
+
+    fn poll_look_again(&mut self, context: &mut Context<'_>) {
+        let State::Waits { ticket, .. } = self.state else {
+            return;
+        };
+        if self.mode() == Mode::Exclusive || self.limit.is_one_attempt() {
+            return;
+        }
+        // Without a runtime there are no timers, and one who waits without a limit needs no other.
+        if self.look_again.is_none() && Handle::try_current().is_err() {
+            return;
+        }
+        let timer = self.look_again.get_or_insert_with(|| Box::pin(sleep(LOOK_AGAIN_AFTER)));
+        while timer.as_mut().poll(context).is_ready() {
+            timer.as_mut().reset(Instant::now() + LOOK_AGAIN_AFTER);
+            self.door.nudge(ticket);
+        }
     }
 
     fn begin_span(&mut self) {
