@@ -39,6 +39,8 @@ mod mode;
 mod session;
 pub mod slots;
 mod stats;
+#[cfg(test)]
+mod testing;
 mod visit;
 
 pub use acquire::{Acquire, AcquireBuilder, TryAcquire, WaitMethod};

@@ -5,5 +5,6 @@ mod desk;
 mod fifo;
 mod leaving;
 mod loss;
+mod model;
 mod shared;
 mod tries;
