@@ -1,1 +1,52 @@
-//! Under construction.
+//! The HTTP request policies of latchwork, with no framework in them: which key a request asks for, what it is
+//! answered when it does not get it.
+//!
+//! Most people use them through an adapter, `latchwork-tower` for axum, tonic and hyper. What is here:
+//!
+//! - [`RequestView`]: what a policy sees of a request, whichever framework it came in by.
+//! - [`ExtractKey`] and the extractors in [`key`]: from a request to a key.
+//! - [`LockPolicy`] and [`SlotPolicy`]: plain values that decide, and futures that acquire.
+//! - [`Rejection`]: from a refusal to a status, headers, and problem+json or a gRPC status.
+//!
+//! # Examples
+//!
+//! ```
+//! use http::Request;
+//! use latchwork_core::Locks;
+//! use latchwork_http::{LockPolicy, ResponseFormat, key::segment};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let policy = LockPolicy::new(Locks::in_memory(), ("order", segment(1)))?;
+//! let request = Request::post("/orders/42/charge").body(())?;
+//!
+//! let guard = policy.attempt(&request)?.expect("not a preflight").await?;
+//!
+//! let busy = policy.attempt(&request)?.expect("not a preflight").await.unwrap_err();
+//! assert_eq!(policy.respond(&busy, ResponseFormat::of(&request)).status(), 409);
+//! # drop(guard);
+//! # Ok(())
+//! # }
+//! ```
+
+mod attempt;
+mod disconnect;
+pub mod key;
+mod lock;
+mod refusal;
+mod rejection;
+mod slot;
+mod view;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+pub use attempt::{LockAttempt, SlotAttempt};
+pub use disconnect::OnDisconnect;
+pub use key::{ExtractError, ExtractKey, SetupError};
+pub use lock::{LockMode, LockPolicy};
+pub use refusal::ResponseFormat;
+pub use rejection::{Rejection, RejectionKind};
+pub use slot::{Capacity, SlotPolicy};
+pub use view::{MatchedRoute, Peer, RequestView};

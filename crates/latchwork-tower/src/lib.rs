@@ -1,1 +1,54 @@
-//! Under construction.
+//! Tower layers for latchwork: a lock or a slot for each request, on axum, tonic and plain hyper.
+//!
+//! - [`LockLayer`]: while a handler runs, its request holds a key. Others get 409.
+//! - [`SlotLayer`]: at most so many requests at once, over all instances. Others get 429 or 503.
+//!
+//! Both take a key from the request by the extractors in [`key`], refuse with problem+json or, for gRPC calls, a gRPC
+//! status, and never fail themselves: the error type is the inner service's, so axum needs no `HandleErrorLayer`.
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `axum` | yes | the extractors [`HeldLock`] and [`HeldPermit`]; keys from axum's matched route, peer and original path |
+//!
+//! # Examples
+//!
+//! ```
+//! use axum::{Router, routing::post};
+//! use latchwork_core::Locks;
+//! use latchwork_tower::{LockLayer, SlotLayer, key::param};
+//!
+//! # fn app() -> Result<Router, Box<dyn std::error::Error>> {
+//! let locks = Locks::in_memory();
+//! let app = Router::new()
+//!     .route("/orders/{id}/charge", post(|| async { "charged" }))
+//!     .route_layer(LockLayer::new(locks.clone(), ("order", param("id")))?)
+//!     .route("/ai", post(|| async { "a slow answer" }).layer(SlotLayer::global(locks.slots("ai", 5)?)));
+//! # Ok(app)
+//! # }
+//! # app().unwrap();
+//! ```
+
+#[cfg(feature = "axum")]
+mod axum;
+mod body;
+mod head;
+pub mod key;
+pub mod lock;
+mod run;
+pub mod slot;
+
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+#[cfg(feature = "axum")]
+pub use self::axum::MissingLayer;
+pub use body::PolicyBody;
+pub use head::RequestHead;
+pub use latchwork_http::{
+    Capacity, ExtractError, LockMode, MatchedRoute, OnDisconnect, Peer, Rejection, RejectionKind, SetupError,
+};
+pub use lock::{HeldLock, LockLayer, LockService};
+pub use slot::{HeldPermit, SlotLayer, SlotService};

@@ -1,0 +1,17 @@
+//! What becomes of a handler whose client has left.
+
+/// What becomes of a handler whose client leaves before it is done.
+///
+/// When a client is seen to leave is the server's business: hyper drops the request at once when the connection ends,
+/// also when only the client's half of it does, but not while a body of 60 KB or more is unread, nor while a further
+/// request is pipelined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnDisconnect {
+    /// The handler is dropped where it stands, then what it held is given up.
+    #[default]
+    Cancel,
+    /// The handler runs to its end in a task of its own, and what it holds is given up then. A client that leaves
+    /// while the request still waits to be let in cancels it all the same.
+    Complete,
+}

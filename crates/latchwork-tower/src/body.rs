@@ -1,0 +1,83 @@
+//! The body of a response that may be ours.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::Response;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+pin_project! {
+    /// The inner service's body, or that of a refusal.
+    #[derive(Debug)]
+    pub struct PolicyBody<B> {
+        #[pin]
+        kind: Kind<B>,
+    }
+}
+
+pin_project! {
+    #[derive(Debug)]
+    #[project = KindProj]
+    enum Kind<B> {
+        Inner {
+            #[pin]
+            body: B,
+        },
+        Refusal {
+            bytes: Option<Bytes>,
+        },
+    }
+}
+
+impl<B> PolicyBody<B> {
+    pub(crate) fn inner(response: Response<B>) -> Response<Self> {
+        response.map(|body| Self {
+            kind: Kind::Inner { body },
+        })
+    }
+
+    pub(crate) fn refusal(response: Response<Bytes>) -> Response<Self> {
+        response.map(|bytes| Self {
+            kind: Kind::Refusal {
+                bytes: Some(bytes).filter(|bytes| !bytes.is_empty()),
+            },
+        })
+    }
+}
+
+impl<B> Body for PolicyBody<B>
+where
+    B: Body,
+    B::Data: From<Bytes>,
+{
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        match self.project().kind.project() {
+            KindProj::Inner { body } => body.poll_frame(context),
+            KindProj::Refusal { bytes } => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes.into())))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Inner { body } => body.is_end_stream(),
+            Kind::Refusal { bytes } => bytes.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Inner { body } => body.size_hint(),
+            Kind::Refusal { bytes } => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::Response;
+use latchwork_core::{Locks, WaitMethod};
+use latchwork_http::{ExtractKey, LockMode, LockPolicy, OnDisconnect, Rejection, SetupError};
+use tower_layer::Layer;
+
+use super::LockService;
+use crate::RequestHead;
+
+/// Holds a key while a request is handled, so that requests for one key do not run at the same time, whichever
+/// instance of the service they reach.
+///
+/// The key is acquired before the inner service is called, and given up when the inner service's future ends: done,
+/// panicked, or dropped because the client has left. That happens before the response is returned, and does not wait
+/// for the lock server: the release goes out with the next statement. The response's body is sent without the lock.
+///
+/// | what | answer |
+/// |---|---|
+/// | others hold the key | 409 with `Retry-After` |
+/// | the lock server can't be reached or does not answer | 503, never 409 |
+/// | the lock is lost while the handler runs | the handler is cancelled, 503 |
+/// | the request has no usable key | 400 |
+///
+/// The handler finds a [`HeldLock`] in the request's extensions.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use axum::{Router, routing::post};
+/// use latchwork_core::Locks;
+/// use latchwork_tower::{LockLayer, key::param};
+///
+/// # fn app(locks: Locks) -> Result<Router, Box<dyn std::error::Error>> {
+/// let one_at_a_time = LockLayer::new(locks, ("order", param("id")))?.wait(Duration::from_millis(500));
+/// let app = Router::new().route("/orders/{id}/charge", post(|| async {}).layer(one_at_a_time));
+/// # Ok(app)
+/// # }
+/// # app(Locks::in_memory()).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct LockLayer {
+    /// Copied on write, so that all services of a layer share one.
+    policy: Arc<LockPolicy<RequestHead>>,
+}
+
+impl LockLayer {
+    /// One exclusive try for the key that is extracted from each request: see [`key`](crate::key).
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError`] if the extractor can never work.
+    pub fn new(locks: Locks, key: impl ExtractKey<RequestHead>) -> Result<Self, SetupError> {
+        LockPolicy::new(locks, key).map(Self::from)
+    }
+
+    /// Sets how requests hold the key. Default: exclusive.
+    #[must_use]
+    pub fn mode(self, mode: LockMode) -> Self {
+        self.map(|policy| policy.mode(mode))
+    }
+
+    /// Waits for a key that others hold, for at most `limit`. Default: one try.
+    #[must_use]
+    pub fn wait(self, limit: Duration) -> Self {
+        self.map(|policy| policy.wait(limit))
+    }
+
+    /// As [`wait`](Self::wait), and says how to wait.
+    #[must_use]
+    pub fn wait_by(self, limit: Duration, method: WaitMethod) -> Self {
+        self.map(|policy| policy.wait_by(limit, method))
+    }
+
+    /// Sets how long the lock server may take over the answer to a try, before the request is answered with 503.
+    /// Default: 5 s. A layer that waits has its own limit instead.
+    #[must_use]
+    pub fn answer_within(self, limit: Duration) -> Self {
+        self.map(|policy| policy.answer_within(limit))
+    }
+
+    /// Sets whether a handler is cancelled, and its request answered with 503, when its lock is lost while it runs:
+    /// others may hold it from then on. Default: yes. Otherwise the handler has [`HeldLock::lost`].
+    #[must_use]
+    pub fn cancel_on_loss(self, cancel: bool) -> Self {
+        self.map(|policy| policy.cancel_on_loss(cancel))
+    }
+
+    /// Sets what becomes of a handler whose client leaves. Default: it is cancelled.
+    #[must_use]
+    pub fn on_disconnect(self, on_disconnect: OnDisconnect) -> Self {
+        self.map(|policy| policy.on_disconnect(on_disconnect))
+    }
+
+    /// Sets after how long those who are refused may ask again. Default: 1 s. The header holds whole seconds.
+    #[must_use]
+    pub fn retry_after(self, after: Duration) -> Self {
+        self.map(|policy| policy.retry_after(after))
+    }
+
+    /// Locks CORS preflights too. Default: they pass without a lock.
+    #[must_use]
+    pub fn include_preflights(self) -> Self {
+        self.map(LockPolicy::include_preflights)
+    }
+
+    /// Replaces the answers to those who are refused. The closure is given the usual answer, to keep or to change.
+    #[must_use]
+    pub fn on_reject(
+        self,
+        replace: impl Fn(&Rejection, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        self.map(|policy| policy.on_reject(replace))
+    }
+
+    fn map(self, change: impl FnOnce(LockPolicy<RequestHead>) -> LockPolicy<RequestHead>) -> Self {
+        let policy = Arc::try_unwrap(self.policy).unwrap_or_else(|shared| (*shared).clone());
+        Self::from(change(policy))
+    }
+}
+
+impl From<LockPolicy<RequestHead>> for LockLayer {
+    fn from(policy: LockPolicy<RequestHead>) -> Self {
+        Self {
+            policy: Arc::new(policy),
+        }
+    }
+}
+
+impl<S> Layer<S> for LockLayer {
+    type Service = LockService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        LockService::new(inner, Arc::clone(&self.policy))
+    }
+}

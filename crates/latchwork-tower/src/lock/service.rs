@@ -1,0 +1,81 @@
+use std::{
+    mem::replace,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use latchwork_http::{LockPolicy, ResponseFormat};
+use tower_service::Service;
+
+use super::{LockFuture, LockLayer};
+use crate::{PolicyBody, RequestHead};
+
+/// The service made by a [`LockLayer`].
+///
+/// Being ready is the inner service's affair, and reserves no lock. The inner service's futures have to be `Send` and
+/// `'static`, so that they can finish in a task when the client has left.
+#[derive(Clone, Debug)]
+pub struct LockService<S> {
+    inner: S,
+    policy: Arc<LockPolicy<RequestHead>>,
+}
+
+impl<S> LockService<S> {
+    pub(super) const fn new(inner: S, policy: Arc<LockPolicy<RequestHead>>) -> Self {
+        Self { inner, policy }
+    }
+
+    /// The layer that makes services like this one.
+    #[must_use]
+    pub fn layer(&self) -> LockLayer {
+        LockLayer::from((*self.policy).clone())
+    }
+
+    /// The inner service.
+    pub const fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service, to be changed.
+    pub const fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// Takes the inner service out.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for LockService<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    R: Body + Send + 'static,
+    R::Data: From<Bytes>,
+{
+    type Response = Response<PolicyBody<R>>;
+    type Error = S::Error;
+    type Future = LockFuture<S, B>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The clone is not ready; the one that is goes with the request.
+        let unready = self.inner.clone();
+        let mut ready = replace(&mut self.inner, unready);
+        let (head, body) = RequestHead::of(request);
+        let format = ResponseFormat::of(&head);
+        match self.policy.attempt(&head) {
+            Ok(Some(attempt)) => LockFuture::acquires(attempt, ready, head, body, Arc::clone(&self.policy), format),
+            Ok(None) => LockFuture::passes(ready.call(head.with_body(body))),
+            Err(rejection) => LockFuture::refused(self.policy.respond(&rejection, format)),
+        }
+    }
+}
