@@ -1,6 +1,7 @@
 //! Two gates in front of one lock server, driven at random: answers are late and out of order, sessions end, people
 //! leave at any moment.
 
+mod rest;
 mod side;
 mod world;
 

@@ -13,18 +13,18 @@ use crate::{
     testing::{Seed, Server},
 };
 
-const KEYS: [Key; 3] = [Key::bigint(1), Key::bigint(2), Key::pair(1, 2)];
+pub(super) const KEYS: [Key; 3] = [Key::bigint(1), Key::bigint(2), Key::pair(1, 2)];
 
-/// More rounds than any run to a rest can need; beyond, the gates go round in circles.
-const TOO_LONG: usize = 20_000;
+/// Who waits in the server's queue: the process, the key, the flight.
+type Wait = (usize, Key, u64);
 
 pub(super) struct World {
-    seed: Seed,
-    clock: Clock,
+    pub(super) seed: Seed,
+    pub(super) clock: Clock,
     hand: ClockHand,
-    server: Server<(usize, u64)>,
-    sides: [Side; 2],
-    losses: bool,
+    pub(super) server: Server<Wait>,
+    pub(super) sides: [Side; 2],
+    pub(super) losses: bool,
     unordered: bool,
     sessions: u64,
     people: u32,
@@ -96,7 +96,7 @@ impl World {
         self.comes(at, key, mode, want);
     }
 
-    fn comes(&mut self, at: usize, key: Key, mode: Mode, want: Want) -> u32 {
+    pub(super) fn comes(&mut self, at: usize, key: Key, mode: Mode, want: Want) -> u32 {
         self.people += 1;
         let who = self.people;
         self.seed.note(|| format!("{at}: {who} wants {key} {mode} {want:?}"));
@@ -104,7 +104,7 @@ impl World {
         who
     }
 
-    fn one(&mut self, at: usize, who: impl Fn(&Stands) -> bool) -> Option<u32> {
+    pub(super) fn one(&mut self, at: usize, who: impl Fn(&Stands) -> bool) -> Option<u32> {
         let mut those: Vec<u32> = self.sides[at]
             .people
             .iter()
@@ -142,7 +142,7 @@ impl World {
     }
 
     /// The server takes one of the requests that are next on their wires.
-    fn a_request_arrives(&mut self, at: usize) -> bool {
+    pub(super) fn a_request_arrives(&mut self, at: usize) -> bool {
         let side = &mut self.sides[at];
         let mut ready: Vec<Key> = side
             .wires
@@ -179,7 +179,7 @@ impl World {
                 let polled = side.polled.len();
                 side.polled.retain(|wait| (wait.key, wait.flight) != (key, flight));
                 let was_polled = side.polled.len() < polled;
-                if self.server.withdraw(key, &(at, flight), &mut granted) || was_polled {
+                if self.server.withdraw(key, &(at, key, flight), &mut granted) || was_polled {
                     self.answer(at, key, flight, Ok(None));
                 }
             }
@@ -196,7 +196,7 @@ impl World {
                 }
             }
         }
-        self.tell(key, granted);
+        self.tell(granted);
     }
 
     fn serve_acquire(
@@ -228,7 +228,7 @@ impl World {
             Attempt::Once { .. } => self.server.try_acquire(id, key, mode),
             Attempt::Probe => self.server.would_admit(id, key, mode),
             Attempt::Queue { until, .. } => {
-                let granted = self.server.acquire(id, key, mode, (at, flight));
+                let granted = self.server.acquire(id, key, mode, (at, key, flight));
                 if !granted {
                     self.sides[at].queued.push((key, flight, until));
                     return;
@@ -258,8 +258,8 @@ impl World {
     }
 
     /// The server tells those who queued that they have the key.
-    fn tell(&mut self, key: Key, granted: Vec<(usize, u64)>) {
-        for (at, flight) in granted {
+    fn tell(&mut self, granted: Vec<Wait>) {
+        for (at, key, flight) in granted {
             let grant = self.a_grant(Arc::clone(&self.sides[at].waiter_session), true);
             self.answer(at, key, flight, Ok(Some(grant)));
         }
@@ -271,7 +271,7 @@ impl World {
         side.answers.push(Answer::Acquired { key, flight, answer });
     }
 
-    fn an_answer_arrives(&mut self, at: usize) -> bool {
+    pub(super) fn an_answer_arrives(&mut self, at: usize) -> bool {
         let Some(answer) = self.seed.take(&mut self.sides[at].answers) else {
             return false;
         };
@@ -290,7 +290,7 @@ impl World {
         self.poll(at, wait)
     }
 
-    fn poll(&mut self, at: usize, wait: usize) -> bool {
+    pub(super) fn poll(&mut self, at: usize, wait: usize) -> bool {
         let wait = &self.sides[at].polled[wait];
         let (key, flight, session) = (wait.key, wait.flight, Arc::clone(&wait.session));
         let granted = self.server.try_acquire(session.id(), key, wait.mode);
@@ -305,20 +305,20 @@ impl World {
     }
 
     /// The engine ends a wait at its limit.
-    fn a_limit_runs_out(&mut self, at: usize) -> bool {
+    pub(super) fn a_limit_runs_out(&mut self, at: usize) -> bool {
         let now = self.clock.now();
         let Some((key, flight, _)) = self.sides[at].queued.iter().find(|(.., until)| *until <= now).copied() else {
             return false;
         };
         let mut granted = Vec::new();
-        assert!(self.server.withdraw(key, &(at, flight), &mut granted));
+        assert!(self.server.withdraw(key, &(at, key, flight), &mut granted));
         self.answer(at, key, flight, Ok(None));
-        self.tell(key, granted);
+        self.tell(granted);
         true
     }
 
     /// A session comes in doubt, or out of it.
-    fn doubt(&mut self, at: usize) {
+    fn doubt(&self, at: usize) {
         let session = &self.sides[at].lock_session;
         if session.is_trusted() {
             session.suspend();
@@ -343,180 +343,15 @@ impl World {
         self.seed.note(|| format!("{at}: session {} ends", lost.id()));
         lost.lose();
         let mut granted = Vec::new();
-        let mut dropped = self.server.end_session(lost.id(), &mut granted);
-        // What was granted in this moment to a session that lives is told; each grant is for one key.
-        let keys: Vec<Key> = self
-            .sides
-            .iter()
-            .flat_map(|side| side.queued.iter().map(|q| q.0))
-            .collect();
-        for (to, flight) in granted {
-            let queued = &self.sides[to].queued;
-            let key = queued
-                .iter()
-                .find(|(key, own, _)| *own == flight && keys.contains(key))
-                .unwrap()
-                .0;
-            self.tell(key, vec![(to, flight)]);
-        }
+        let dropped = self.server.end_session(lost.id(), &mut granted);
+        self.tell(granted);
         let polled = std::mem::take(&mut self.sides[at].polled);
         let (gone, stay): (Vec<_>, Vec<_>) = polled.into_iter().partition(|wait| wait.session.id() == lost.id());
         self.sides[at].polled = stay;
-        let queued = &self.sides[at].queued;
-        let mut failed: Vec<(Key, u64)> = dropped
-            .drain(..)
-            .map(|(_, flight)| {
-                queued
-                    .iter()
-                    .find(|(_, own, _)| *own == flight)
-                    .map(|q| (q.0, q.1))
-                    .unwrap()
-            })
-            .collect();
-        failed.extend(gone.into_iter().map(|wait| (wait.key, wait.flight)));
-        for (key, flight) in failed {
+        let gone = gone.into_iter().map(|wait| (at, wait.key, wait.flight));
+        for (at, key, flight) in dropped.into_iter().chain(gone) {
             self.answer(at, key, flight, Err(EngineError::connection_lost()));
         }
         self.sides[at].answers.push(Answer::Lost(lost));
-    }
-
-    /// What must be true at any moment.
-    pub(super) fn check(&self) {
-        for key in KEYS {
-            let mut believed = Vec::new();
-            for side in &self.sides {
-                for person in side.people.values().filter(|person| person.key == key) {
-                    let Stands::Holds { session, .. } = &person.stands else {
-                        continue;
-                    };
-                    if session.is_lost() {
-                        continue;
-                    }
-                    assert!(
-                        self.server.is_held(session.id(), key, person.mode),
-                        "{person:?} rests on nothing"
-                    );
-                    if session.is_trusted() {
-                        believed.push(person.mode);
-                    }
-                }
-            }
-            let alone = believed.len() <= 1 || believed.iter().all(|mode| *mode == Mode::Shared);
-            assert!(alone, "{key} is held {believed:?}");
-        }
-    }
-
-    /// Lets everything happen that needs nobody to do anything.
-    pub(super) fn come_to_rest(&mut self) {
-        for side in &self.sides {
-            side.lock_session.trust_until(Moment::NEVER);
-        }
-        let losses = std::mem::replace(&mut self.losses, false);
-        for round in 0.. {
-            assert!(round < TOO_LONG, "the gates go round in circles");
-            if self.something_moves() {
-                continue;
-            }
-            // Nothing is on its way: those who wait look once more, and if that moves nothing either, it is quiet.
-            for at in 0..2 {
-                let those: Vec<u32> = self.sides[at].people.keys().copied().collect();
-                for who in those {
-                    if matches!(self.sides[at].people[&who].stands, Stands::Waits { .. }) {
-                        self.sides[at].nudge(who, self.clock.now());
-                    }
-                }
-            }
-            let asks = self.sides.iter().any(|side| !side.loose.is_empty());
-            if !asks || !self.probes_move() {
-                break;
-            }
-        }
-        self.losses = losses;
-    }
-
-    fn something_moves(&mut self) -> bool {
-        (0..2).any(|at| {
-            self.a_request_arrives(at)
-                || self.an_answer_arrives(at)
-                || self.a_limit_runs_out(at)
-                || (0..self.sides[at].polled.len()).any(|wait| self.poll(at, wait))
-        })
-    }
-
-    /// Answers the questions of those who look again. Says whether that let anybody in.
-    fn probes_move(&mut self) -> bool {
-        let served: usize = self.sides.iter().map(|side| side.served).sum();
-        while self.something_moves() {}
-        served < self.sides.iter().map(|side| side.served).sum()
-    }
-
-    /// At rest, whoever is first in a queue has something in his way.
-    pub(super) fn nobody_waits_for_nothing(&self) {
-        for (at, key) in (0..2).flat_map(|at| KEYS.map(|key| (at, key))) {
-            let Some(entry) = self.sides[at].table.entries.get(&key) else {
-                continue;
-            };
-            let Some(head) = entry.waiters.front() else { continue };
-            let held = self.server.holders(key);
-            let in_the_way = held.iter().any(|(_, mode)| !mode.is_compatible_with(head.mode));
-            let elsewhere = self.sides[1 - at]
-                .table
-                .entries
-                .get(&key)
-                .is_some_and(|entry| !entry.waiters.is_empty());
-            assert!(in_the_way || elsewhere, "{at}: {head:?} waits for nothing: {entry:?}");
-        }
-    }
-
-    /// At rest, a try for what is free is granted.
-    pub(super) fn what_is_free_is_granted(&mut self) {
-        for key in KEYS {
-            let wanted = |side: &Side| {
-                side.table
-                    .entries
-                    .get(&key)
-                    .is_some_and(|entry| !entry.waiters.is_empty())
-            };
-            if self.sides.iter().any(wanted) {
-                continue;
-            }
-            let mode = match self.server.holders(key) {
-                [] if self.seed.rng.bool() => Mode::Exclusive,
-                held if held.iter().any(|(_, mode)| *mode == Mode::Exclusive) => continue,
-                _ => Mode::Shared,
-            };
-            let at = self.seed.rng.usize(..2);
-            let losses = std::mem::replace(&mut self.losses, false);
-            let who = self.comes(at, key, mode, Want::Try);
-            while self.something_moves() {}
-            let person = self.sides[at].people.get(&who).map(|person| &person.stands);
-            assert!(
-                matches!(person, Some(Stands::Holds { .. })),
-                "{key} is free: {person:?}"
-            );
-            self.losses = losses;
-        }
-    }
-
-    /// Nobody comes any more, and everybody releases what he has: then nothing is left.
-    pub(super) fn everybody_goes_home(&mut self) {
-        self.losses = false;
-        for round in 0.. {
-            assert!(round < TOO_LONG, "the gates go round in circles");
-            self.come_to_rest();
-            self.check();
-            let holds = |stands: &Stands| matches!(stands, Stands::Holds { .. });
-            let Some((at, who)) = (0..2).find_map(|at| self.one(at, holds).map(|who| (at, who))) else {
-                break;
-            };
-            self.seed.note(|| format!("{at}: {who} goes home"));
-            self.sides[at].release(who, self.clock.now());
-        }
-        for side in &self.sides {
-            assert!(side.people.is_empty(), "forgotten: {:?}", side.people);
-            assert_eq!(side.table.len(), 0, "left behind: {:?}", side.table);
-            assert!(side.served > 0, "a run in which nobody was served shows nothing");
-        }
-        assert!(self.server.is_empty(), "left behind: {:?}", self.server);
     }
 }
