@@ -2,6 +2,8 @@
 
 mod cancel;
 mod error;
+mod kept;
+mod key_data;
 mod open;
 mod target;
 mod wire;
@@ -18,7 +20,7 @@ pub use wire::Wire;
 use crate::checks::{self, ServerFacts};
 use crate::config::Config;
 
-pub(crate) use cancel::key_data_pid;
+pub(crate) use key_data::key_data_pid;
 pub(crate) use open::{Opened, open};
 
 /// What a session of ours sets on the server beside the time limits, which are always off.

@@ -90,10 +90,6 @@ mod without_tls {
         pub(crate) fn none() -> Self {
             Self(())
         }
-
-        pub(crate) fn encrypt_only() -> Self {
-            Self(())
-        }
     }
 
     impl<S> MakeTlsConnect<S> for TlsConnector

@@ -32,7 +32,6 @@ use tokio_postgres::Client;
 
 pub use error::XactLockError;
 
-use crate::tls::TlsConnector;
 use sql::Request;
 
 /// Locks on an open transaction. Implemented for the transactions of the driver and of its pools; nobody else can.
@@ -125,7 +124,6 @@ mod sealed {
 pub struct XactLock<'a> {
     client: &'a Client,
     request: Request,
-    cancel_tls: Option<TlsConnector>,
 }
 
 impl<'a> XactLock<'a> {
@@ -133,7 +131,6 @@ impl<'a> XactLock<'a> {
         Self {
             client,
             request: Request::new(key, mode),
-            cancel_tls: None,
         }
     }
 
@@ -144,37 +141,23 @@ impl<'a> XactLock<'a> {
         self
     }
 
-    /// Sets the connector for the cancel request that ends an abandoned wait. The default encrypts as the session does
-    /// and does not look at the server's certificate; one that does is made by
-    /// [`Config::tls_connector`](crate::config::Config::tls_connector).
-    pub fn cancel_with(mut self, tls: TlsConnector) -> Self {
-        self.cancel_tls = Some(tls);
-        self
-    }
-
     /// Waits for the lock, at most for `limit`. Zero makes one attempt.
     ///
-    /// The server waits in slices of about 5 seconds, so that vacuum is not held up for longer; in between, a waiter
-    /// loses its place in the queue. When the limit runs out the transaction is usable, and its `lock_timeout` is what
-    /// it was, as it is after a grant.
+    /// A lock that is free costs one round trip. For one that is not the server waits in slices of about 1 second, so
+    /// that vacuum is not held up for longer; in between, a waiter loses its place in the queue. When the limit runs
+    /// out the transaction is usable, and its `lock_timeout` is what it was, as it is after a grant.
     ///
     /// # Cancel safety
     ///
-    /// Dropped midway, a cancel request ends the wait in the server, at the latest it ends with its slice. The
-    /// transaction stays usable; it may have been granted the lock, which goes when the transaction ends. Statements
-    /// that follow on the same connection wait for that. If the wait ends by itself within the few milliseconds that
-    /// the request takes, the request can hit the next statement of the connection.
+    /// Dropped midway, the server goes on waiting until the end of the slice, and the statements that follow on the
+    /// same connection wait with it. The transaction stays usable; it may be granted the lock meanwhile, which then
+    /// goes when the transaction ends.
     ///
     /// # Errors
     ///
     /// [`XactLockError::TimedOut`] when the limit ran out, and the others.
     pub fn within(self, limit: Duration) -> XactLockWait<'a> {
-        XactLockWait(Box::pin(wait::wait(
-            self.client,
-            self.request,
-            Some(limit),
-            self.cancel_tls,
-        )))
+        XactLockWait(Box::pin(wait::wait(self.client, self.request, Some(limit))))
     }
 
     /// Waits for the lock for ever.
@@ -189,7 +172,7 @@ impl<'a> XactLock<'a> {
     ///
     /// [`XactLockError`], never [`TimedOut`](XactLockError::TimedOut).
     pub fn without_limit(self) -> XactLockWait<'a> {
-        XactLockWait(Box::pin(wait::wait(self.client, self.request, None, self.cancel_tls)))
+        XactLockWait(Box::pin(wait::wait(self.client, self.request, None)))
     }
 }
 

@@ -15,6 +15,8 @@ static CLUSTER: LazyLock<Cluster> =
 
 const MOMENT: Duration = Duration::from_millis(30);
 const LONG: Duration = Duration::from_secs(20);
+/// More than the longest slice of a wait.
+const SOON: Duration = Duration::from_secs(3);
 
 async fn client(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
@@ -367,7 +369,11 @@ async fn an_aborted_transaction_and_a_deadlock_say_so() {
                 .or_else(|e| deadlock(&e, second))
         },
     );
-    assert_eq!(u8::from(one == Ok(true)) + u8::from(two == Ok(true)), 1, "{one:?} {two:?}");
+    assert_eq!(
+        u8::from(one == Ok(true)) + u8::from(two == Ok(true)),
+        1,
+        "{one:?} {two:?}"
+    );
     assert!(one.is_ok() && two.is_ok(), "{one:?} {two:?}");
 }
 
@@ -384,8 +390,9 @@ fn deadlock(error: &XactLockError, victim: Transaction<'_>) -> Result<bool, Stri
 #[tokio::test]
 async fn dropped_at_any_poll_nothing_stays_held_and_nothing_keeps_waiting() {
     let (mut holder, mut other) = (client(&CLUSTER.url()).await, client(&CLUSTER.url()).await);
-    for busy in [false, true] {
-        for polls in 0..40 {
+    // A wait that stays busy costs a slice in each round.
+    for (busy, rounds) in [(false, 40), (true, 8)] {
+        for polls in 0..rounds {
             let key = fresh_key();
             let first = holder.transaction().await.unwrap();
             if busy {
@@ -407,10 +414,12 @@ async fn dropped_at_any_poll_nothing_stays_held_and_nothing_keeps_waiting() {
             .await;
             drop(waiting);
             assert!(!(busy && done));
-            // The transaction is usable, as soon as the server has given the wait up.
-            let begun = Instant::now();
-            assert!(is_usable(&second).await);
-            assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+            // The transaction is usable, as soon as the server has given the wait up; in every other round nobody asks.
+            if polls % 2 == 0 {
+                let begun = Instant::now();
+                assert!(is_usable(&second).await);
+                assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+            }
             drop(second);
             drop(first);
             becomes(&CLUSTER, key, (0, 0)).await;
@@ -419,7 +428,7 @@ async fn dropped_at_any_poll_nothing_stays_held_and_nothing_keeps_waiting() {
 }
 
 #[tokio::test]
-async fn an_abandoned_wait_ends_in_the_server_at_once_and_the_transaction_goes_on() {
+async fn an_abandoned_wait_ends_with_its_slice_and_the_transaction_goes_on() {
     let (mut one, mut two) = (client(&CLUSTER.url()).await, client(&CLUSTER.url()).await);
     let key = fresh_key();
     let first = one.transaction().await.unwrap();
@@ -434,7 +443,7 @@ async fn an_abandoned_wait_ends_in_the_server_at_once_and_the_transaction_goes_o
     assert!(abandoned.is_none());
     let begun = Instant::now();
     becomes(&CLUSTER, key, (1, 0)).await;
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     assert_eq!(shown(&second, "lock_timeout").await, "9s");
     assert!(!second.try_xact_lock(key).await.unwrap());
     first.commit().await.unwrap();
@@ -517,7 +526,7 @@ async fn a_long_wait_lets_vacuum_through_between_its_slices() {
         CLUSTER
             .psql("CREATE TABLE IF NOT EXISTS advance (); DROP TABLE advance")
             .unwrap();
-        let moved = move || wait_until(Duration::from_secs(9), || !["", &before].contains(&pinned().as_str()));
+        let moved = move || wait_until(SOON, || !["", &before].contains(&pinned().as_str()));
         assert!(
             tokio::task::spawn_blocking(moved).await.unwrap(),
             "the waiter pins the same snapshot for longer than a slice"
@@ -570,10 +579,9 @@ async fn it_works_through_a_pooler_in_transaction_mode() {
     };
     assert!(abandoned.is_none());
     let begun = Instant::now();
-    for _ in 0..5 { eprintln!("{:?} {:?}", begun.elapsed(), seen(&CLUSTER, key)); tokio::time::sleep(Duration::from_secs(1)).await; }
-    eprintln!("{}", pooler.log());
     becomes(&CLUSTER, key, (1, 0)).await;
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    assert!(is_usable(&second).await);
     drop(second);
     drop(first);
     becomes(&CLUSTER, key, (0, 0)).await;

@@ -77,6 +77,10 @@ impl Wire {
         let mut statement = pin!(statement);
         let mut end = None;
         poll_fn(|cx| {
+            // Once to hand the statement over before bytes are moved, and once to take the answer that they brought.
+            if let Poll::Ready(done) = statement.as_mut().poll(cx) {
+                return Poll::Ready(done);
+            }
             while let Poll::Ready(message) = self.poll_message(cx) {
                 match message {
                     Some(Ok(_)) => {}
@@ -84,12 +88,10 @@ impl Wire {
                     None => break,
                 }
             }
-            match statement.as_mut().poll(cx) {
-                Poll::Ready(Err(error)) if error.is_closed() => Poll::Ready(Err(end.take().unwrap_or(error))),
-                other => other,
-            }
+            statement.as_mut().poll(cx)
         })
         .await
+        .map_err(|error| if error.is_closed() { end.unwrap_or(error) } else { error })
     }
 }
 

@@ -59,11 +59,6 @@ impl TlsConnector {
         })
     }
 
-    /// Encrypts if the session that it is for does, and trusts any certificate.
-    pub(crate) fn encrypt_only() -> Self {
-        Self::new(&Config::new().with_ssl_mode(SslMode::Require)).unwrap_or_else(|_| Self::none())
-    }
-
     pub(crate) fn none() -> Self {
         Self { rustls: None }
     }

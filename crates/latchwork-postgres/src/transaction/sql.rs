@@ -92,7 +92,7 @@ impl Request {
     }
 }
 
-/// Reads the one row of either statement.
+/// Reads the row of either statement.
 pub(super) fn outcome(row: &SimpleQueryRow) -> Option<Outcome> {
     let column = |index| row.try_get(index).ok().flatten();
     Some(match (column(0), column(1)?, column(2)?) {
