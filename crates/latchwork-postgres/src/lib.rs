@@ -42,6 +42,7 @@ mod sql;
 mod statements;
 mod sync;
 pub mod tls;
+pub mod transaction;
 mod wait;
 mod waiter;
 
