@@ -1,2 +1,54 @@
-//! Under construction.
-fn main() {}
+//! Comparisons of latchwork with its peers: one subcommand a comparison, a table on standard output, and with
+//! `--json FILE` the same as JSON, with a flat map `figures`.
+
+mod arguments;
+mod locks;
+mod report;
+mod statistics;
+
+use std::{env, error::Error, process::ExitCode};
+
+use tokio::runtime::{Builder, Runtime};
+
+use arguments::Arguments;
+
+/// What ends a comparison early.
+pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+
+const USAGE: &str = "\
+usage: benches COMPARISON [--json FILE] [--only NAME,..] [--tasks N,..] [--rounds N] [--millis N]
+
+  locks    acquire and release: latchwork, its peers, and what the server alone can do
+
+  --only     the named contenders and figures alone, for a quick look
+  --tasks    how many tasks work at once (1,16,64,512)
+  --rounds   how often each contender has its turn (5)
+  --millis   how long a turn is (300)";
+
+fn main() -> ExitCode {
+    match dispatch(env::args().skip(1).collect()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let mut cause: Option<&dyn Error> = Some(failure.as_ref());
+            while let Some(error) = cause {
+                eprintln!("{error}");
+                cause = error.source();
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(words: Vec<String>) -> Result<(), Failure> {
+    let mut words = words.into_iter();
+    match words.next().as_deref() {
+        Some("locks") => locks::compare(&Arguments::parse(words)?),
+        Some(locks::CHILD) => locks::child(words),
+        _ => Err(USAGE.into()),
+    }
+}
+
+/// The runtime that every contender is measured on.
+pub(crate) fn runtime() -> Result<Runtime, Failure> {
+    Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+}
