@@ -2,6 +2,7 @@
 
 mod permit;
 mod pool;
+mod slot;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
+use super::slot::{Asked, Flight, Slot, Turn, Waiter};
 use crate::{
     clock::Moment,
     engine::{EngineError, Grant},
-    gate::{HandOverBound, Released},
+    gate::{Counters, HandOverBound, Released},
     session::{HoldState, SessionHealth},
 };
 
@@ -26,76 +27,26 @@ pub(super) enum Action<W> {
     Done,
 }
 
-#[derive(Debug)]
-enum Slot {
-    /// Not ours, as far as we know anybody's.
-    Free,
-    /// The engine was asked for it by this flight.
-    Asked {
-        flight: u64,
-    },
-    Held(Turn),
-    /// The engine was told to release it, and has not answered yet.
-    Settling,
-    /// Left to others after a long turn, until a flight that began later than this one is asked.
-    Resting {
-        since: u64,
-    },
-}
-
-#[derive(Debug)]
-struct Turn {
-    id: u64,
-    grant: Grant,
-    since: Moment,
-    hand_overs: u32,
-}
-
-#[derive(Debug)]
-struct Waiter<W> {
-    ticket: u64,
-    tries: bool,
-    to: W,
-}
-
-/// A request to the engine.
-#[derive(Debug)]
-struct Flight {
-    id: u64,
-    later: bool,
-    asked: Option<Asked>,
-}
-
-/// What was on the list when the engine asked for it.
-#[derive(Debug)]
-struct Asked {
-    /// All who came before this ticket had their chance in this flight.
-    before: u64,
-    slots: Vec<u32>,
-    want: usize,
-}
-
 /// The slots of one pool, and those who wait for them in this process.
 #[derive(Debug)]
 pub(super) struct Table<W> {
-    slots: Vec<Slot>,
-    waiters: VecDeque<Waiter<W>>,
+    pub(super) slots: Vec<Slot>,
+    pub(super) waiters: VecDeque<Waiter<W>>,
     flights: Vec<Flight>,
     bound: HandOverBound,
     next: u64,
-    /// All who came before this ticket have had a chance at every slot that seemed free.
-    had_a_chance: u64,
+    pub(super) counters: Counters,
 }
 
 impl<W> Table<W> {
     pub(super) fn new(limit: u32, bound: HandOverBound) -> Self {
         Self {
-            slots: (0..limit).map(|_| Slot::Free).collect(),
+            slots: (0..limit).map(|_| Slot::NEWLY_FREE).collect(),
             waiters: VecDeque::new(),
             flights: Vec::new(),
             bound,
             next: 0,
-            had_a_chance: 0,
+            counters: Counters::default(),
         }
     }
 
@@ -109,11 +60,8 @@ impl<W> Table<W> {
 
     /// Lets one in who wants a slot. Returns a ticket if he has to wait, or `None` if all slots are taken and he tries.
     pub(super) fn enter(&mut self, tries: bool, to: impl FnOnce() -> W, actions: &mut Vec<Action<W>>) -> Option<u64> {
-        let open = self
-            .slots
-            .iter()
-            .any(|slot| matches!(slot, Slot::Free | Slot::Asked { .. } | Slot::Settling));
-        if tries && !open {
+        if tries && self.open_from().is_none() {
+            self.counters.denied += 1;
             return None;
         }
         let ticket = self.number();
@@ -129,33 +77,28 @@ impl<W> Table<W> {
     pub(super) fn leave(&mut self, ticket: u64) {
         if let Ok(at) = self.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket) {
             self.waiters.remove(at);
+            self.counters.abandoned += 1;
         }
     }
 
     /// Lists what the engine is to ask for now, and how many of it; the list is turned by `rotation`.
     pub(super) fn candidates(&mut self, flight: u64, rotation: usize) -> (Vec<u32>, usize) {
         let before = self.number();
-        let under_way: usize = self
-            .flights
-            .iter()
-            .filter_map(|flight| flight.asked.as_ref())
-            .map(|a| a.want)
-            .sum();
+        let under_way = self.under_way();
         let Some(own) = self.flights.iter_mut().find(|own| own.id == flight) else {
             return (Vec::new(), 0);
         };
         if own.later {
             for slot in &mut self.slots {
                 if matches!(slot, Slot::Resting { since } if *since < flight) {
-                    *slot = Slot::Free;
+                    *slot = Slot::NEWLY_FREE;
                 }
             }
         }
-        let mut slots: Vec<u32> = (0..)
+        let free = (0..)
             .zip(&self.slots)
-            .filter(|(_, slot)| matches!(slot, Slot::Free))
-            .map(|(number, _)| number)
-            .collect();
+            .filter(|(_, slot)| matches!(slot, Slot::Free { .. }));
+        let mut slots: Vec<u32> = free.map(|(number, _)| number).collect();
         let want = self.waiters.len().saturating_sub(under_way).min(slots.len());
         if want == 0 {
             slots.clear();
@@ -163,10 +106,12 @@ impl<W> Table<W> {
             let turned = rotation % slots.len();
             slots.rotate_left(turned);
         }
-        for slot in &slots {
-            self.slots[*slot as usize] = Slot::Asked { flight };
+        for number in &slots {
+            let slot = &mut self.slots[*number as usize];
+            if let Slot::Free { tried } = *slot {
+                *slot = Slot::Asked { flight, tried };
+            }
         }
-        self.had_a_chance = before;
         own.asked = Some(Asked {
             before,
             slots: slots.clone(),
@@ -186,47 +131,53 @@ impl<W> Table<W> {
         let Some(at) = self.flights.iter().position(|own| own.id == flight) else {
             return;
         };
-        let Flight { asked, .. } = self.flights.swap_remove(at);
-        let asked = asked.unwrap_or(Asked {
-            before: 0,
-            slots: Vec::new(),
-            want: 0,
-        });
-        for slot in &asked.slots {
-            if matches!(&self.slots[*slot as usize], Slot::Asked { flight: own } if *own == flight) {
-                self.slots[*slot as usize] = Slot::Free;
+        let asked = self.flights.swap_remove(at).asked.unwrap_or_default();
+        let in_vain = answer.as_ref().map_or(0, |granted| asked.tried(granted));
+        for (candidate, number) in asked.slots.iter().enumerate() {
+            let slot = &mut self.slots[*number as usize];
+            if let Slot::Asked { flight: own, tried } = *slot
+                && own == flight
+            {
+                let tried = if candidate < in_vain { asked.before } else { tried };
+                *slot = Slot::Free { tried };
             }
         }
-        match answer {
-            Ok(granted) => {
-                for (candidate, grant) in granted {
-                    if let Some(slot) = asked.slots.get(candidate) {
-                        self.granted(*slot, grant, flight, now, actions);
-                    }
-                }
-                self.deny_tries(asked.before, actions);
-                self.ask(actions);
+        let granted = match answer {
+            Ok(granted) => granted,
+            Err(error) => return self.failed(&error, actions),
+        };
+        let mut lost = false;
+        for (candidate, grant) in granted {
+            // The loss was told before the grant came, so nobody would tell those who were handed it.
+            if grant.session().is_lost() {
+                lost = true;
+            } else if let Some(slot) = asked.slots.get(candidate) {
+                self.granted(*slot, grant, flight, now, actions);
             }
-            Err(error) => self.failed(&error, actions),
         }
+        if lost {
+            return self.failed(&EngineError::connection_lost(), actions);
+        }
+        self.deny_tries(actions);
+        self.ask(actions);
     }
 
     /// Takes a slot back. Says whether the turn still stood.
     pub(super) fn release(&mut self, slot: u32, turn: u64, now: Moment, actions: &mut Vec<Action<W>>) -> Released {
         let since = self.number();
-        let Slot::Held(held) = &mut self.slots[slot as usize] else {
-            return Released::Gone;
+        let held = match &mut self.slots[slot as usize] {
+            Slot::Held(held) if held.id == turn => held,
+            _ => return Released::Gone,
         };
-        if held.id != turn {
-            return Released::Gone;
-        }
+        self.counters.released += 1;
         let trusted = held.grant.session().state() == HoldState::Held;
-        let within = held.hand_overs < self.bound.count && now.since(held.since) < self.bound.time;
+        let within = held.is_within(self.bound, now);
         if trusted
             && within
             && let Some(waiter) = self.waiters.pop_front()
         {
             held.hand_overs += 1;
+            self.counters.handed_over += 1;
             actions.push(Action::Give {
                 to: waiter.to,
                 slot,
@@ -237,10 +188,11 @@ impl<W> Table<W> {
         }
         let grant = held.grant.clone();
         let settle = !grant.ordered();
-        self.slots[slot as usize] = match (settle, within || self.waiters.is_empty()) {
-            (true, _) => Slot::Settling,
-            (false, true) => Slot::Free,
-            (false, false) => Slot::Resting { since },
+        let rest = !within && !self.waiters.is_empty();
+        self.slots[slot as usize] = match (settle, rest) {
+            (true, rest) => Slot::Settling { rest },
+            (false, true) => Slot::Resting { since },
+            (false, false) => Slot::NEWLY_FREE,
         };
         actions.push(Action::Release { slot, grant, settle });
         self.ask(actions);
@@ -248,8 +200,13 @@ impl<W> Table<W> {
     }
 
     pub(super) fn settled(&mut self, slot: u32, actions: &mut Vec<Action<W>>) {
-        if matches!(self.slots[slot as usize], Slot::Settling) {
-            self.slots[slot as usize] = Slot::Free;
+        let since = self.number();
+        if let Slot::Settling { rest } = self.slots[slot as usize] {
+            self.slots[slot as usize] = if rest {
+                Slot::Resting { since }
+            } else {
+                Slot::NEWLY_FREE
+            };
             self.ask(actions);
         }
     }
@@ -257,7 +214,8 @@ impl<W> Table<W> {
     pub(super) fn session_lost(&mut self, session: &SessionHealth, actions: &mut Vec<Action<W>>) {
         for slot in &mut self.slots {
             if matches!(slot, Slot::Held(turn) if turn.grant.session().id() == session.id()) {
-                *slot = Slot::Free;
+                *slot = Slot::NEWLY_FREE;
+                self.counters.lost += 1;
             }
         }
         self.ask(actions);
@@ -265,32 +223,22 @@ impl<W> Table<W> {
 
     /// Answers all those who wait for one attempt that the server does not answer.
     pub(super) fn server_silent(&mut self, error: &EngineError, actions: &mut Vec<Action<W>>) {
-        for to in self.drain(|waiter| waiter.tries) {
-            actions.push(Action::Fail {
-                to,
-                error: error.clone(),
-            });
-        }
+        self.fail(|waiter| waiter.tries, error, actions);
     }
 
     pub(super) fn close(&mut self, error: &EngineError, actions: &mut Vec<Action<W>>) {
-        for to in self.drain(|_| true) {
-            actions.push(Action::Fail {
-                to,
-                error: error.clone(),
-            });
-        }
+        self.fail(|_| true, error, actions);
     }
 
     fn granted(&mut self, slot: u32, grant: Grant, turn: u64, now: Moment, actions: &mut Vec<Action<W>>) {
+        self.counters.granted += 1;
         if let Some(waiter) = self.waiters.pop_front() {
-            let held = Turn {
+            self.slots[slot as usize] = Slot::Held(Turn {
                 id: turn,
                 grant: grant.clone(),
                 since: now,
                 hand_overs: 0,
-            };
-            self.slots[slot as usize] = Slot::Held(held);
+            });
             actions.push(Action::Give {
                 to: waiter.to,
                 slot,
@@ -299,33 +247,48 @@ impl<W> Table<W> {
             });
         } else {
             let settle = !grant.ordered();
-            self.slots[slot as usize] = if settle { Slot::Settling } else { Slot::Free };
+            self.slots[slot as usize] = if settle {
+                Slot::Settling { rest: false }
+            } else {
+                Slot::NEWLY_FREE
+            };
             actions.push(Action::Release { slot, grant, settle });
         }
     }
 
     fn failed(&mut self, error: &EngineError, actions: &mut Vec<Action<W>>) {
         let outage = error.is_outage();
-        for to in self.drain(|waiter| waiter.tries || !outage) {
-            actions.push(Action::Fail {
-                to,
-                error: error.clone(),
-            });
+        self.fail(|waiter| waiter.tries || !outage, error, actions);
+        // There is nobody to leave a slot to. And with a request for that alone, an engine that is closed would be
+        // asked again and again.
+        for slot in &mut self.slots {
+            if matches!(slot, Slot::Resting { .. }) {
+                *slot = Slot::NEWLY_FREE;
+            }
         }
-        if !self.waiters.is_empty() {
-            self.ask_later(actions);
-        }
+        self.ask_later(actions);
     }
 
-    /// Answers those who tried, and had their chance.
-    fn deny_tries(&mut self, before: u64, actions: &mut Vec<Action<W>>) {
-        let open = self
-            .slots
-            .iter()
-            .any(|slot| matches!(slot, Slot::Free | Slot::Asked { .. } | Slot::Settling));
-        for to in self.drain(|waiter| waiter.tries && (waiter.ticket < before || !open)) {
-            actions.push(Action::Deny { to });
-        }
+    fn fail(&mut self, which: impl Fn(&Waiter<W>) -> bool, error: &EngineError, actions: &mut Vec<Action<W>>) {
+        let told = self.drain(which);
+        self.counters.failed += told.len() as u64;
+        actions.extend(told.into_iter().map(|to| Action::Fail {
+            to,
+            error: error.clone(),
+        }));
+    }
+
+    /// Answers those who tried, and had their chance at every slot.
+    fn deny_tries(&mut self, actions: &mut Vec<Action<W>>) {
+        let open_from = self.open_from().unwrap_or(u64::MAX);
+        let denied = self.drain(|waiter| waiter.tries && waiter.ticket < open_from);
+        self.counters.denied += denied.len() as u64;
+        actions.extend(denied.into_iter().map(|to| Action::Deny { to }));
+    }
+
+    /// The first ticket that has yet to have its chance at some slot.
+    fn open_from(&self) -> Option<u64> {
+        self.slots.iter().filter_map(Slot::open_from).min()
     }
 
     fn drain(&mut self, which: impl Fn(&Waiter<W>) -> bool) -> Vec<W> {
@@ -340,14 +303,13 @@ impl<W> Table<W> {
     /// Makes sure that somebody asks for those who wait: now for those who have not had a chance yet, later for the
     /// others.
     fn ask(&mut self, actions: &mut Vec<Action<W>>) {
-        let Some(last) = self.waiters.back() else { return };
-        if last.ticket > self.had_a_chance {
-            let some_free = self.slots.iter().any(|slot| matches!(slot, Slot::Free));
-            let pending = self
-                .flights
-                .iter()
-                .any(|flight| !flight.later && flight.asked.is_none());
-            if some_free && !pending {
+        if let Some(last) = self.waiters.back().map(|last| last.ticket) {
+            let is_new = |slot: &Slot| matches!(slot, Slot::Free { tried } if *tried <= last);
+            let is_next = |flight: &Flight| !flight.later && flight.asked.is_none();
+            if self.waiters.len() > self.under_way()
+                && !self.flights.iter().any(is_next)
+                && self.slots.iter().any(is_new)
+            {
                 self.send(false, actions);
             }
         }
@@ -355,8 +317,10 @@ impl<W> Table<W> {
     }
 
     fn ask_later(&mut self, actions: &mut Vec<Action<W>>) {
-        let wait = self.waiters.iter().any(|waiter| !waiter.tries);
-        if wait && !self.flights.iter().any(|flight| flight.later) {
+        let wanted = self.waiters.iter().any(|waiter| !waiter.tries)
+            // Or those who try would be kept off for good.
+            || self.slots.iter().any(|slot| matches!(slot, Slot::Resting { .. }));
+        if wanted && !self.flights.iter().any(|flight| flight.later) {
             self.send(true, actions);
         }
     }
@@ -365,6 +329,15 @@ impl<W> Table<W> {
         let id = self.number();
         self.flights.push(Flight { id, later, asked: None });
         actions.push(Action::Ask { flight: id, later });
+    }
+
+    /// How many slots the engine was asked for and has not answered.
+    fn under_way(&self) -> usize {
+        self.flights
+            .iter()
+            .filter_map(|flight| flight.asked.as_ref())
+            .map(|asked| asked.want)
+            .sum()
     }
 
     fn number(&mut self) -> u64 {
