@@ -10,14 +10,14 @@ use latchwork_core::{
     Key, Mode,
     engine::{EngineError, Grant, ReleaseRequest, SlotsRequest},
 };
-use tokio_postgres::{Client, Error as DriverError, Row};
+use tokio_postgres::{Client, Error as DriverError, Row, error::SqlState};
 
 use crate::{
     error::StatementError,
     inbox::Ask,
     link::{End, Link},
     room::Room,
-    sql::Kind,
+    sql::{self, Kind},
     statements::Statements,
     wait::Wait,
 };
@@ -145,12 +145,12 @@ impl Batch {
         }
         let all = link.call(async move { Ok(join_all(calls).await) }).await?;
         let mut answers = all.map_err(|error| End::Closed(Some(error)))?.into_iter();
-        let mut failed = false;
+        let mut failed = None;
         for unlocks in &mut self.unlocks {
             match next(&mut answers)? {
                 Ok(rows) => unlocks.was_held = flags(&rows),
                 // Which of them were released meanwhile is for the reconciliation to say.
-                Err(_) => failed = true,
+                Err(error) => failed = Some(error.into_engine()),
             }
         }
         for tries in &mut self.tries {
@@ -158,17 +158,17 @@ impl Batch {
                 Ok(rows) => tries.granted = flags(&rows),
                 Err(error) => tries.error = Some(error.into_engine()),
             }
-            failed |= tries.error.is_some();
+            failed = failed.or_else(|| tries.error.clone());
         }
         for some in &mut self.slots {
             match next(&mut answers)? {
                 Ok(rows) => some.taken = rows.iter().filter_map(place).collect(),
                 Err(error) => some.error = Some(error.into_engine()),
             }
-            failed |= some.error.is_some();
+            failed = failed.or_else(|| some.error.clone());
         }
-        if failed {
-            self.reconcile(link).await?;
+        if let Some(error) = failed {
+            self.reconcile(link, &error).await?;
         } else {
             link.held = (link.held + self.granted()).saturating_sub(self.released());
         }
@@ -179,8 +179,10 @@ impl Batch {
     }
 
     /// Finds out what a statement that failed half-way has done: session locks survive its rollback.
-    async fn reconcile(&mut self, link: &mut Link) -> Result<(), End> {
-        let own: HashSet<(Key, Mode)> = link.own_locks().await?.into_iter().collect();
+    async fn reconcile(&mut self, link: &mut Link, error: &EngineError) -> Result<(), End> {
+        let own = Self::own(link).await?;
+        let unsure = self.unsure(&own);
+        let own = if unsure.is_empty() { own } else { Self::clear(link, unsure.clone()).await? };
         link.held = own.len();
         for unlocks in &mut self.unlocks {
             if unlocks.was_held.is_empty() {
@@ -189,14 +191,65 @@ impl Batch {
                 unlocks.was_held = vec![true; unlocks.releases.len()];
             }
         }
-        for tries in self.tries.iter_mut().filter(|tries| tries.error.is_some()) {
-            tries.granted = tries.asks.iter().map(|ask| own.contains(&(ask.key(), ask.mode()))).collect();
+        for tries in &mut self.tries {
+            if tries.asks.iter().any(|ask| unsure.contains(&(ask.key(), ask.mode()))) {
+                tries.error.get_or_insert_with(|| error.clone());
+            }
+            if tries.error.is_some() {
+                tries.granted = tries.asks.iter().map(|ask| own.contains(&(ask.key(), ask.mode()))).collect();
+            }
         }
-        for some in self.slots.iter_mut().filter(|some| some.error.is_some()) {
-            let taken = (0..).zip(&some.keys).filter(|(_, key)| own.contains(&(**key, Mode::Exclusive)));
-            some.taken = taken.map(|(at, _)| at).collect();
+        for some in &mut self.slots {
+            let lost = |key: &Key| unsure.contains(&(*key, Mode::Exclusive));
+            if some.keys.iter().any(lost) {
+                some.error.get_or_insert_with(|| error.clone());
+            }
+            if some.error.is_some() {
+                let taken = (0..).zip(&some.keys).filter(|(_, key)| own.contains(&(**key, Mode::Exclusive)));
+                some.taken = taken.map(|(at, _)| at).collect();
+            }
         }
         Ok(())
+    }
+
+    async fn own(link: &mut Link) -> Result<HashSet<(Key, Mode)>, End> {
+        Ok(link.own_locks().await?.into_iter().collect())
+    }
+
+    /// Lists what is held, and was to be released by a statement that failed, and was then asked for anew in this very
+    /// batch. It may be held once, or twice: `pg_locks` shows no count.
+    fn unsure(&self, own: &HashSet<(Key, Mode)>) -> Vec<(Key, Mode)> {
+        let failed = self.unlocks.iter().filter(|unlocks| unlocks.was_held.is_empty());
+        let released = failed.flat_map(|unlocks| &unlocks.releases).map(|release| (release.key, release.mode));
+        let mut unsure: Vec<_> = released.filter(|lock| own.contains(lock)).collect();
+        if !unsure.is_empty() {
+            let tried = self.tries.iter().flat_map(|tries| &tries.asks).map(|ask| (ask.key(), ask.mode()));
+            let slots = self.slots.iter().flat_map(|some| &some.keys).map(|key| (*key, Mode::Exclusive));
+            let asked: HashSet<_> = tried.chain(slots).collect();
+            unsure.retain(|lock| asked.contains(lock));
+        }
+        unsure
+    }
+
+    /// Releases locks until none is left of them, and returns what is held then. An unlock that is cancelled may have
+    /// happened all the same.
+    async fn clear(link: &mut Link, mut locks: Vec<(Key, Mode)>) -> Result<HashSet<(Key, Mode)>, End> {
+        loop {
+            for (key, mode) in &locks {
+                let (client, unlock) = (Arc::clone(&link.client), sql::unlock(*key, *mode));
+                match link.call(async move { client.batch_execute(&unlock).await }).await? {
+                    Err(error) if error.code() != Some(&SqlState::QUERY_CANCELED) => {
+                        return Err(End::Closed(Some(error)));
+                    }
+                    _ => {}
+                }
+            }
+            let own = Self::own(link).await?;
+            locks.retain(|lock| own.contains(lock));
+            if locks.is_empty() {
+                return Ok(own);
+            }
+        }
     }
 
     fn granted(&self) -> usize {

@@ -234,6 +234,11 @@ impl Inbox {
         failed
     }
 
+    /// Takes out the releases.
+    pub(crate) fn take_releases(&self) -> Vec<ReleaseRequest> {
+        mem::take(&mut lock(&self.0).work.releases)
+    }
+
     /// Takes out everything, due or not.
     pub(crate) fn take_all(&self) -> Work {
         let mut state = lock(&self.0);

@@ -12,7 +12,7 @@ use std::{
 
 use latchwork_core::{Clock, Key, Mode, Moment, SessionHealth};
 use tokio::time::{Instant, sleep};
-use tokio_postgres::{Client, Error as DriverError, Row};
+use tokio_postgres::{Client, Error as DriverError, Row, error::SqlState};
 
 use crate::{
     connect::{Canceller, Connected, Wire},
@@ -140,6 +140,21 @@ impl Link {
         Ok(answer)
     }
 
+    /// Runs a statement that changes nothing, and again for as long as somebody cancels it. Any other error of the
+    /// server ends the session.
+    pub(crate) async fn ask<T, F>(&mut self, statement: impl Fn(Arc<Client>) -> F) -> Result<T, End>
+    where
+        F: Future<Output = Result<T, DriverError>>,
+    {
+        loop {
+            match self.call(statement(Arc::clone(&self.client))).await? {
+                Ok(answer) => return Ok(answer),
+                Err(error) if error.code() == Some(&SqlState::QUERY_CANCELED) => {}
+                Err(error) => return Err(End::Closed(Some(error))),
+            }
+        }
+    }
+
     /// Waits until something is to be done, or the connection ends. What the server says meanwhile is passed over.
     pub(crate) async fn idle<T>(&mut self, mut work: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Result<T, End> {
         poll_fn(|context| {
@@ -180,11 +195,8 @@ impl Link {
 
     /// The advisory locks that the server says this session holds.
     pub(crate) async fn own_locks(&mut self) -> Result<Vec<(Key, Mode)>, End> {
-        let client = Arc::clone(&self.client);
-        match self.call(async move { client.query(sql::OWN_LOCKS, &[]).await }).await? {
-            Ok(rows) => Ok(rows.iter().filter_map(own_lock).collect()),
-            Err(error) => Err(End::Closed(Some(error))),
-        }
+        let rows = self.ask(|client| async move { client.query(sql::OWN_LOCKS, &[]).await }).await?;
+        Ok(rows.iter().filter_map(own_lock).collect())
     }
 
     /// Ends the session, taking leave of the server.

@@ -14,6 +14,7 @@ use std::{
 };
 
 use latchwork_core::{
+    Key, Mode,
     engine::{AcquireRequest, AnnounceRequest, Announced, EngineError, EngineErrorKind, Grant},
 };
 use tokio::time::{Instant, sleep};
@@ -194,8 +195,12 @@ impl LockSession {
             shared.set_availability(Availability::Doubtful(connection_lost(&end.to_string())));
         }
         self.held.store(0, Ordering::Relaxed);
+        self.current.store(0, Ordering::Release);
         // The gate learns of the loss before the server lets go of the locks that are left.
         shared.session_lost(&health, held, &end);
+        // Releases that came while it ended would else hear of it only when the next connection stands.
+        let error = connection_lost(&end.to_string());
+        self.inbox.take_releases().into_iter().for_each(|release| release.reply.send(Err(error.clone())));
         if matches!(end, End::Asked) {
             link.close().await;
         }
@@ -304,11 +309,7 @@ impl LockSession {
         if probes.is_empty() {
             return Ok(());
         }
-        let client = Arc::clone(&link.client);
-        let rows = match link.call(async move { client.query(sql::WAITED_FOR, &[]).await }).await? {
-            Ok(rows) => rows,
-            Err(error) => return Err(End::Closed(Some(error))),
-        };
+        let rows = link.ask(|client| async move { client.query(sql::WAITED_FOR, &[]).await }).await?;
         link.settle().await?;
         for probe in probes {
             let waited_for = rows.iter().filter_map(key_of_row).any(|key| key == probe.key);
@@ -321,28 +322,30 @@ impl LockSession {
     async fn announce(&self, shared: &Shared, link: &mut Link, request: AnnounceRequest) -> Result<(), End> {
         let Some((pool, limit)) = request.marker.as_pair() else { return Ok(()) };
         let held = request.held.filter(|held| held.session().id() == link.health.id());
-        if held.is_none() {
-            if shared.room.take(1) == 0 {
-                return Ok(());
-            }
-            let client = Arc::clone(&link.client);
-            let announce = format!("SELECT pg_catalog.pg_try_advisory_lock_shared({pool}, {limit})");
-            let rows = link.call(async move { client.query(&announce, &[]).await }).await?;
-            match rows.map_err(|error| End::Closed(Some(error)))?.first().map(|row| row.get(0)) {
-                Some(true) => link.held += 1,
-                _ => {
-                    shared.room.give_back(1);
-                    return Ok(());
-                }
-            }
+        if held.is_none() && !Self::hold_marker(shared, link, request.marker).await? {
+            return Ok(());
         }
-        let client = Arc::clone(&link.client);
-        let pool = pool.cast_unsigned();
-        let rows = link.call(async move { client.query(sql::MARKERS, &[&pool]).await }).await?;
-        let rows = rows.map_err(|error| End::Closed(Some(error)))?;
+        let pool = &pool.cast_unsigned();
+        let rows = link.ask(|client| async move { client.query(sql::MARKERS, &[pool]).await }).await?;
         let others = rows.iter().map(|row| row.get::<_, u32>(0).cast_signed()).filter(|other| *other != limit);
         let grant = held.unwrap_or_else(|| Grant::new(Arc::clone(&link.health)));
         request.reply.send(Announced { grant, others: others.collect() });
         Ok(())
+    }
+
+    /// Takes a pool's marker where there is room for it. One that the server refuses is no reason to end the session.
+    async fn hold_marker(shared: &Shared, link: &mut Link, marker: Key) -> Result<bool, End> {
+        let Some(reservation) = shared.room.reserve() else { return Ok(false) };
+        let (client, take) = (Arc::clone(&link.client), sql::try_shared(marker));
+        let held = match link.call(async move { client.query(&take, &[]).await }).await? {
+            Ok(rows) => rows.first().is_some_and(|row| row.get(0)),
+            // It may have been granted before the error.
+            Err(_) => link.own_locks().await?.contains(&(marker, Mode::Shared)),
+        };
+        if held {
+            reservation.keep();
+            link.held += 1;
+        }
+        Ok(held)
     }
 }

@@ -138,7 +138,12 @@ pub(crate) fn wait_slice(key: Key, mode: Mode, limit: Duration) -> String {
     )
 }
 
-/// Releases the one key of a waiter session.
+/// Tries a key once, shared.
+pub(crate) fn try_shared(key: Key) -> String {
+    format!("SELECT pg_catalog.pg_try_advisory_lock_shared({})", arguments(key))
+}
+
+/// Releases one key once.
 pub(crate) fn unlock(key: Key, mode: Mode) -> String {
     format!("SELECT pg_catalog.pg_advisory_unlock{}({})", Kind::of(key, mode).suffix(), arguments(key))
 }

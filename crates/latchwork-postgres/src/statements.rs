@@ -1,7 +1,5 @@
 //! The statements of one session, prepared when they are first needed.
 
-use std::sync::Arc;
-
 use tokio_postgres::Statement;
 
 use crate::{
@@ -46,10 +44,7 @@ async fn prepared(
     if let Some(statement) = place {
         return Ok(statement.clone());
     }
-    let client = Arc::clone(&link.client);
-    let text = text();
-    match link.call(async move { client.prepare(&text).await }).await? {
-        Ok(statement) => Ok(place.insert(statement).clone()),
-        Err(error) => Err(End::Closed(Some(error))),
-    }
+    let text = &text();
+    let statement = link.ask(|client| async move { client.prepare(text).await }).await?;
+    Ok(place.insert(statement).clone())
 }

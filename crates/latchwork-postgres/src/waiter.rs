@@ -6,14 +6,14 @@
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use latchwork_core::{
-    Moment,
+    Key, Mode, Moment,
     engine::{EngineError, EngineErrorKind, Grant, ReleaseRequest},
 };
 use tokio::{
     sync::mpsc,
     time::{sleep, timeout},
 };
-use tokio_postgres::SimpleQueryMessage;
+use tokio_postgres::{SimpleQueryMessage, error::SqlState};
 
 use crate::{
     error::{StatementError, connection_lost},
@@ -106,16 +106,16 @@ impl Waiter {
             return Ok(());
         }
         let request = self.next_release(link).await?;
-        let client = Arc::clone(&link.client);
-        let unlock = sql::unlock(key, mode);
-        let rows = match link.call(async move { client.simple_query(&unlock).await }).await {
-            Ok(Ok(rows)) => rows,
-            Ok(Err(error)) => return self.lose(request, End::Closed(Some(error))),
-            Err(end) => return self.lose(request, end),
-        };
-        if !is_true(&rows) {
-            request.reply.send(Ok(false));
-            return Err(End::Inconsistent("it did not hold a lock that it was granted"));
+        match Self::release(link, key, mode).await {
+            Ok(true) => {}
+            Ok(false) => {
+                request.reply.send(Ok(false));
+                return Err(End::Inconsistent("it did not hold a lock that it was granted"));
+            }
+            Err(end) => {
+                request.reply.send(Err(connection_lost(&end.to_string())));
+                return Err(end);
+            }
         }
         link.held = 0;
         self.shared.room.give_back(1);
@@ -124,9 +124,18 @@ impl Waiter {
         Ok(())
     }
 
-    fn lose(&self, request: ReleaseRequest, end: End) -> Result<(), End> {
-        request.reply.send(Err(connection_lost(&end.to_string())));
-        Err(end)
+    /// Releases the one key that is held, and returns whether it was. An unlock that is cancelled may have happened all
+    /// the same.
+    async fn release(link: &mut Link, key: Key, mode: Mode) -> Result<bool, End> {
+        loop {
+            let (client, unlock) = (Arc::clone(&link.client), sql::unlock(key, mode));
+            match link.call(async move { client.simple_query(&unlock).await }).await? {
+                Ok(rows) => return Ok(is_true(&rows)),
+                Err(error) if error.code() != Some(&SqlState::QUERY_CANCELED) => return Err(End::Closed(Some(error))),
+                Err(_) if link.own_locks().await?.is_empty() => return Ok(true),
+                Err(_) => {}
+            }
+        }
     }
 
     /// Waits until the key is granted or nobody wants it any more. Returns whether it is held.
@@ -227,11 +236,7 @@ impl Waiter {
 
     /// Releases whatever a failed, cancelled or unwanted slice has left.
     async fn undo(&self, link: &mut Link) -> Result<(), End> {
-        let client = Arc::clone(&link.client);
-        match link.call(async move { client.batch_execute(sql::UNLOCK_ALL).await }).await? {
-            Ok(()) => Ok(()),
-            Err(error) => Err(End::Closed(Some(error))),
-        }
+        link.ask(|client| async move { client.batch_execute(sql::UNLOCK_ALL).await }).await
     }
 
     /// Holds the lock until it is released.
