@@ -6,9 +6,9 @@
 //! | [`segment`] | one segment of the path, by position |
 //! | [`param`] | one parameter of the matched route, by name |
 //! | [`route`] | the template of the matched route |
-//! | [`header`] | the value of a header |
-//! | [`client`] | the client's address |
-//! | [`by`] | whatever a closure makes of the request |
+//! | [`header`](fn@header) | the value of a header |
+//! | [`client`](fn@client) | the client's address |
+//! | [`by`](fn@by) | whatever a closure makes of the request |
 //! | a [`Key`](latchwork_core::Key) | itself, when it stands alone |
 //! | a tuple of these | their parts in order, each with its length: `("a", "bc")` is not `("ab", "c")` |
 //!

@@ -49,6 +49,16 @@ impl<B> PolicyBody<B> {
     }
 }
 
+/// Layers outside, such as CORS, answer with an empty body of their own.
+impl<B: Default> Default for PolicyBody<B> {
+    fn default() -> Self {
+        let body = B::default();
+        Self {
+            kind: Kind::Inner { body },
+        }
+    }
+}
+
 impl<B> Body for PolicyBody<B>
 where
     B: Body,

@@ -8,7 +8,7 @@ use crate::view::{RequestView, single_header};
 /// A request that has it not, or twice, or empty, or not in UTF-8, is rejected with 400.
 ///
 /// Any client can send any header: for limits per client take one that was authenticated before, or the
-/// [address](super::client).
+/// [address](fn@super::client).
 pub fn header(name: impl Into<String>) -> Header {
     Header {
         name: name.into(),

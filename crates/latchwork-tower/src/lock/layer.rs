@@ -23,7 +23,7 @@ use crate::RequestHead;
 /// | the lock is lost while the handler runs | the handler is cancelled, 503 |
 /// | the request has no usable key | 400 |
 ///
-/// The handler finds a [`HeldLock`] in the request's extensions.
+/// The handler finds a [`HeldLock`](crate::HeldLock) in the request's extensions.
 ///
 /// # Examples
 ///
@@ -82,7 +82,7 @@ impl LockLayer {
     }
 
     /// Sets whether a handler is cancelled, and its request answered with 503, when its lock is lost while it runs:
-    /// others may hold it from then on. Default: yes. Otherwise the handler has [`HeldLock::lost`].
+    /// others may hold it from then on. Default: yes. Otherwise the handler has [`HeldLock::lost`](crate::HeldLock::lost).
     #[must_use]
     pub fn cancel_on_loss(self, cancel: bool) -> Self {
         self.map(|policy| policy.cancel_on_loss(cancel))

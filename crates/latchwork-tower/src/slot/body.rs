@@ -40,6 +40,16 @@ impl<B> SlotBody<B> {
     }
 }
 
+/// Layers outside, such as CORS, answer with an empty body of their own.
+impl<B: Default> Default for SlotBody<B> {
+    fn default() -> Self {
+        Self {
+            body: PolicyBody::default(),
+            hold: None,
+        }
+    }
+}
+
 impl<B> Body for SlotBody<B>
 where
     B: Body,

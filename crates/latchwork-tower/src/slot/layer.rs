@@ -13,7 +13,7 @@ use crate::RequestHead;
 ///
 /// A request keeps its slot until its response's body was sent, has failed, or was dropped, so that a streamed answer
 /// counts while it streams. A handler that goes on elsewhere, as with a socket, takes the permit with it: see
-/// [`HeldPermit`], which it finds in the request's extensions.
+/// [`HeldPermit`](crate::HeldPermit), which it finds in the request's extensions.
 ///
 /// | what | answer |
 /// |---|---|
