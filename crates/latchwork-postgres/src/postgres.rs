@@ -13,7 +13,7 @@ use crate::{
     identity::Identity,
     inspect::{InspectError, Inspection},
     options::PostgresOptions,
-    shared::Shared,
+    shared::{Availability, Shared},
 };
 
 /// One process on one PostgreSQL database.
@@ -57,6 +57,10 @@ impl Postgres {
     fn begin(shared: Arc<Shared>, first: Option<crate::connect::Connected>) -> Self {
         let engine = Arc::new(PostgresEngine { shared: Arc::clone(&shared) });
         let locks = Locks::new(engine, shared.options.for_locks());
+        if first.is_some() {
+            // Else one who asks before the session's task has begun would be told of an outage.
+            shared.set_availability(Availability::Up);
+        }
         shared.begin(first);
         Self { locks, shared }
     }

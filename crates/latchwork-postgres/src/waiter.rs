@@ -16,6 +16,7 @@ use tokio::{
 use tokio_postgres::{SimpleQueryMessage, error::SqlState};
 
 use crate::{
+    connect::{ConnectError, Connected},
     error::{StatementError, connection_lost},
     inbox::Parked,
     link::{End, Link},
@@ -31,6 +32,9 @@ const KEEP_IDLE: Duration = Duration::from_secs(30);
 
 /// A slice that ends this soon is not worth a cancel request, which writes a line to the server's log.
 const ENDS_SOON: Duration = Duration::from_millis(60);
+
+/// A cancel request that the server takes before it has begun the statement stops nothing, so it is sent again.
+const CANCEL_AGAIN: Duration = Duration::from_millis(20);
 
 /// The task that owns one waiter session.
 pub(crate) struct Waiter {
@@ -53,18 +57,16 @@ impl Waiter {
 
     /// Connects, waits for the first key, and then for whatever comes, until nobody needs it any more.
     pub(crate) async fn run(mut self, first: Wait) {
-        let connected = tokio::select! {
-            connected = self.shared.connect() => Some(connected),
-            () = first.abandoned() => None,
-        };
+        let (connected, first) = self.connect(first).await;
         match connected {
-            None => first.answer(Ok(None)),
-            Some(Err(error)) => {
+            Err(error) => {
                 self.shared.waiters.could_not_open(&self.shared, &error);
-                let due = self.shared.next_poll();
-                self.shared.primary().inbox.park(due, Parked::Wait(first));
+                if let Some(first) = first {
+                    let due = self.shared.next_poll();
+                    self.shared.primary().inbox.park(due, Parked::Wait(first));
+                }
             }
-            Some(Ok(connected)) => {
+            Ok(connected) => {
                 let mut link = self.shared.link(connected);
                 let health = Arc::clone(&link.health);
                 let end = self.serve(&mut link, first).await;
@@ -86,8 +88,19 @@ impl Waiter {
         }
     }
 
-    async fn serve(&mut self, link: &mut Link, first: Wait) -> End {
-        let mut next = Some(first);
+    /// Connects, also when nobody waits for it any more: to hang up on a server that is about to answer would write a
+    /// line to its log.
+    async fn connect(&self, first: Wait) -> (Result<Connected, ConnectError>, Option<Wait>) {
+        let mut connecting = pin!(self.shared.connect());
+        tokio::select! {
+            connected = &mut connecting => return (connected, Some(first)),
+            () = first.abandoned() => {}
+        }
+        first.answer(Ok(None));
+        (connecting.await, None)
+    }
+
+    async fn serve(&mut self, link: &mut Link, mut next: Option<Wait>) -> End {
         loop {
             let done = match next.take() {
                 Some(wait) => self.wait_and_hold(link, wait).await,
@@ -146,6 +159,9 @@ impl Waiter {
             wait.answer(Err(error.into_engine()));
             return Ok(false);
         };
+        if wait.until().since(shared.clock.now()).is_zero() {
+            self.see_whether_abandoned(&wait).await;
+        }
         loop {
             if wait.is_abandoned() || shared.is_closing() {
                 wait.answer(Ok(None));
@@ -205,13 +221,21 @@ impl Waiter {
                 if ends.since(self.shared.clock.now()) < ENDS_SOON {
                     statement.await
                 } else {
-                    let (answer, cancelled) = tokio::join!(statement, canceller.cancel());
-                    if let Err(error) = cancelled {
-                        // It might still arrive, and hit whatever this session does next.
-                        tracing::debug!(target: "latchwork::postgres", %error, "a wait could not be cancelled");
-                        return Err(End::Asked);
+                    loop {
+                        let (ended, cancelled) =
+                            tokio::join!(timeout(CANCEL_AGAIN, statement.as_mut()), canceller.cancel());
+                        if let Err(error) = cancelled {
+                            // It might still arrive, and hit whatever this session does next.
+                            tracing::debug!(target: "latchwork::postgres", %error, "a wait could not be cancelled");
+                            if ended.is_err() {
+                                statement.await?.ok();
+                            }
+                            return Err(End::Asked);
+                        }
+                        if let Ok(answer) = ended {
+                            break answer;
+                        }
                     }
-                    answer
                 }
             }
         };
