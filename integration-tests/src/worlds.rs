@@ -1,0 +1,7 @@
+//! The lock servers that the promises are kept on.
+
+mod memory;
+mod postgres;
+
+pub use memory::Memory;
+pub use postgres::{Alone, Crowded, Direct, Flavour, Polling, Pooled, Postgresql};
