@@ -66,10 +66,16 @@ fn assert_quiet(cluster: &Cluster) {
 
 #[tokio::test]
 async fn a_session_is_checked_set_up_and_holds_nothing() {
-    let cluster = Cluster::builder()
-        .setting("max_prepared_transactions", 7)
-        .start()
-        .unwrap();
+    let mut builder = Cluster::builder().setting("max_prepared_transactions", 7);
+    let limits = [
+        "statement_timeout",
+        "lock_timeout",
+        "idle_in_transaction_session_timeout",
+    ];
+    for limit in limits {
+        builder = builder.setting(limit, "1h");
+    }
+    let cluster = builder.start().unwrap();
     let config: Config = cluster.url().parse().unwrap();
     let settings = SessionSettings::default()
         .with_application_name("checked")
@@ -86,19 +92,17 @@ async fn a_session_is_checked_set_up_and_holds_nothing() {
     assert_eq!(pid, connected.facts.backend_pid.to_string());
     let oid = value(&mut connected, "SELECT oid FROM pg_database WHERE datname = 'postgres'").await;
     assert_eq!(oid, connected.facts.database_oid.to_string());
-    for (setting, expected) in [
-        ("application_name", "checked"),
-        ("statement_timeout", "0"),
-        ("lock_timeout", "0"),
-        ("idle_in_transaction_session_timeout", "0"),
+    assert_eq!(value(&mut connected, "SHOW application_name").await, "checked");
+    for limit in limits {
+        assert_eq!(value(&mut connected, &format!("SHOW {limit}")).await, "0", "{limit}");
+    }
+    for (setting, since_14) in [
         ("idle_session_timeout", "12345ms"),
         ("client_connection_check_interval", "1500ms"),
     ] {
-        assert_eq!(
-            value(&mut connected, &format!("SHOW {setting}")).await,
-            expected,
-            "{setting}"
-        );
+        let expected = if connected.facts.major() >= 14 { since_14 } else { "" };
+        let shown = value(&mut connected, &format!("SELECT current_setting('{setting}', true)")).await;
+        assert_eq!(shown, expected, "{setting}");
     }
     assert_eq!(
         cluster
@@ -184,7 +188,11 @@ async fn no_server_is_unreachable_and_says_where() {
 #[tokio::test]
 async fn wrong_passwords_are_told_apart_from_missing_ones_and_are_never_shown() {
     let hba = "local all postgres trust\nlocal all all scram-sha-256\n";
-    let cluster = Cluster::builder().hba(hba).start().unwrap();
+    let cluster = Cluster::builder()
+        .hba(hba)
+        .setting("password_encryption", "scram-sha-256")
+        .start()
+        .unwrap();
     cluster.psql("CREATE ROLE app LOGIN PASSWORD 'right'").unwrap();
     let host = cluster.host();
     let error = try_connect(&format!("host={host} user=app dbname=postgres password=wr0ng-s3cret"))
@@ -205,7 +213,11 @@ async fn wrong_passwords_are_told_apart_from_missing_ones_and_are_never_shown() 
 #[tokio::test]
 async fn a_password_file_is_read_for_each_host() {
     let hba = "local all postgres trust\nlocal all all scram-sha-256\n";
-    let cluster = Cluster::builder().hba(hba).start().unwrap();
+    let cluster = Cluster::builder()
+        .hba(hba)
+        .setting("password_encryption", "scram-sha-256")
+        .start()
+        .unwrap();
     cluster.psql("CREATE ROLE app LOGIN PASSWORD 'r:ight'").unwrap();
     let file = std::env::temp_dir().join(format!("latchwork-pass-{:x}", fastrand::u64(..)));
     std::fs::write(
@@ -313,10 +325,11 @@ async fn a_standby_is_refused_and_skipped_when_asked_to() {
 
 #[tokio::test]
 async fn a_pooler_in_session_mode_is_accepted_and_the_session_is_set_up() {
-    let pooler = PgBouncer::start(&CLUSTER, PoolMode::Session).unwrap();
+    let cluster = Cluster::builder().setting("statement_timeout", "1h").start().unwrap();
+    let pooler = PgBouncer::start(&cluster, PoolMode::Session).unwrap();
     let mut connected = try_connect(&pooler.url()).await.unwrap();
     assert!(connected.facts.pooled);
-    assert_eq!(value(&mut connected, "SHOW idle_session_timeout").await, "15s");
+    assert_eq!(value(&mut connected, "SHOW statement_timeout").await, "0");
     let known = connected.facts.clone();
     let config: Config = pooler.url().parse().unwrap();
     let second = connect(&config, &SessionSettings::default(), Some(&known))
@@ -367,7 +380,7 @@ async fn a_cancel_request_does_not_end_the_pooler() {
 
 #[tokio::test]
 async fn a_pooler_that_shares_sessions_is_refused_and_its_sessions_are_left_as_they_were() {
-    let cluster = Cluster::start().unwrap();
+    let cluster = Cluster::builder().setting("statement_timeout", "1h").start().unwrap();
     for (mode, found) in [
         (PoolMode::Transaction, checks::PoolMode::Transaction),
         (PoolMode::Statement, checks::PoolMode::Transaction),
@@ -382,11 +395,11 @@ async fn a_pooler_that_shares_sessions_is_refused_and_its_sessions_are_left_as_t
             .await
             .unwrap();
         tokio::spawn(connection);
-        let shown = client.simple_query("SHOW idle_session_timeout").await.unwrap();
+        let shown = client.simple_query("SHOW statement_timeout").await.unwrap();
         assert!(
             shown
                 .iter()
-                .any(|m| matches!(m, SimpleQueryMessage::Row(row) if row.get(0) == Some("0")))
+                .any(|m| matches!(m, SimpleQueryMessage::Row(row) if row.get(0) == Some("1h")))
         );
     }
     assert_eq!(

@@ -288,6 +288,7 @@ async fn channel_binding_holds_over_tls_and_is_refused_without() {
     let cluster = Cluster::builder()
         .tls(&certificate.pem(), &key.serialize_pem())
         .hba(hba)
+        .setting("password_encryption", "scram-sha-256")
         .start()
         .unwrap();
     cluster.psql("CREATE ROLE app LOGIN PASSWORD 'pw'").unwrap();
