@@ -325,7 +325,9 @@ impl SlotsReply {
         }
     }
 
-    /// Says what to ask for now. The answer is about these keys; they are asked for nowhere else meanwhile.
+    /// Says what to ask for now. The answer is about these keys; they are asked for nowhere else meanwhile. A key may be
+    /// among them whose [`ordered`](Grant::ordered) release the engine was given a moment ago: what it was given before
+    /// this call must reach the server before what is asked for.
     pub fn candidates(&self) -> Candidates {
         self.pool
             .as_ref()

@@ -18,7 +18,7 @@ use crate::{
     claim::{Claim, Owner},
     clock::Clock,
     engine::{
-        AcquireReply, AcquireRequest, Engine, EngineError, EngineErrorKind, EngineEvents, Grant, ReleaseReply,
+        AcquireReply, AcquireRequest, Attempt, Engine, EngineError, EngineErrorKind, EngineEvents, Grant, ReleaseReply,
         ReleaseRequest, Settle,
     },
     error::CloseError,
@@ -452,6 +452,9 @@ impl Inner {
                 } => {
                     let reply = AcquireReply::new(Arc::clone(self), key, flight);
                     self.engine.acquire(AcquireRequest::new(key, mode, attempt, reply));
+                    if matches!(attempt, Attempt::Queue { .. } | Attempt::Poll) {
+                        self.shard(key).sent(key, flight, &mut actions);
+                    }
                 }
                 Action::Abandon { key, flight } => self.engine.abandon(key, flight),
                 Action::Release {
@@ -461,9 +464,12 @@ impl Inner {
                     turn,
                     settle,
                 } => {
-                    let settle = settle.then(|| Settle::Gate(Arc::clone(self), key, turn));
-                    let reply = ReleaseReply::new(settle, waiter.take());
+                    let reply = settle.then(|| Settle::Gate(Arc::clone(self), key, turn));
+                    let reply = ReleaseReply::new(reply, waiter.take());
                     self.engine.release(ReleaseRequest::new(key, mode, grant, reply));
+                    if !settle {
+                        self.shard(key).settled(key, turn, &mut actions);
+                    }
                 }
                 Action::Give { to, key, grant, turn } => {
                     if let Err(Ok(Some(claim))) = to.send(Ok(Some(self.claim(key, grant, turn)))) {
@@ -471,6 +477,7 @@ impl Inner {
                         claim.forget();
                         let now = self.clock.now();
                         self.shard(key).release(key, turn, now, &mut actions);
+                        self.tell_given_up();
                     }
                 }
                 // Whoever has gone needs no answer.

@@ -9,7 +9,7 @@ use crate::{
 /// Something for the shell to do once the gate's mutex is free. `W` is the way to one who waits.
 #[derive(Debug)]
 pub(crate) enum Action<W> {
-    /// Ask the engine for the key.
+    /// Ask the engine for the key, and report when it has a request to wait.
     Acquire {
         key: Key,
         mode: Mode,
@@ -18,7 +18,7 @@ pub(crate) enum Action<W> {
     },
     /// Tell the engine that nobody wants this flight any more.
     Abandon { key: Key, flight: u64 },
-    /// Give the key back to the engine; with `settle`, report to the gate when that has happened.
+    /// Give the key back to the engine, and report when it has the request; with `settle`, only when it has answered.
     Release {
         key: Key,
         mode: Mode,

@@ -83,11 +83,16 @@ pub(super) enum Phase {
     Probing { flight: u64 },
     /// The engine was asked for one attempt.
     Trying { flight: u64, mode: Mode },
-    /// The engine waits for the key.
-    Waiting { flight: u64, mode: Mode, polls: bool },
-    /// The engine was told to stop waiting, and has not answered yet.
+    /// The engine waits for the key; it has the request if that was `sent`.
+    Waiting {
+        flight: u64,
+        mode: Mode,
+        polls: bool,
+        sent: bool,
+    },
+    /// The engine was told to stop waiting, or will be when it has the request, and has not answered yet.
     Abandoning { flight: u64, mode: Mode },
-    /// The engine was told to release a grant that is not ordered, and has not answered yet.
+    /// The key goes back, and the engine may not be asked for it yet.
     Settling { turn: u64 },
 }
 
@@ -206,6 +211,7 @@ impl<W> Entry<W> {
             flight,
             mode,
             polls: attempt == Attempt::Poll,
+            sent: false,
         };
         actions.push(Action::Acquire {
             key,
@@ -273,6 +279,16 @@ impl<W> Entry<W> {
         self.turn = None;
         self.turns_in_a_row = 0;
         self.carried = None;
+    }
+
+    /// Has the engine stop waiting, as soon as it has begun to.
+    pub(super) fn abandon(&mut self, key: Key, actions: &mut Vec<Action<W>>) {
+        if let Phase::Waiting { flight, mode, sent, .. } = self.phase {
+            self.phase = Phase::Abandoning { flight, mode };
+            if sent {
+                actions.push(Action::Abandon { key, flight });
+            }
+        }
     }
 
     /// Whether the flight under way would serve the waiter at the head.

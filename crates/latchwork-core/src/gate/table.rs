@@ -111,10 +111,7 @@ impl<W> Table<W> {
         }
         self.counters.abandoned += 1;
         match entry.phase {
-            Phase::Waiting { flight, mode, polls } if !entry.serves_head(mode, polls) => {
-                entry.phase = Phase::Abandoning { flight, mode };
-                actions.push(Action::Abandon { key, flight });
-            }
+            Phase::Waiting { mode, polls, .. } if !entry.serves_head(mode, polls) => entry.abandon(key, actions),
             // An exclusive waiter may have stood before shared ones that can join.
             Phase::Held => self.join_waiters(key, now, actions),
             _ => {}
@@ -162,7 +159,20 @@ impl<W> Table<W> {
         Released::Sent
     }
 
-    /// Takes the engine's word that an unordered release has happened.
+    /// Takes the shell's word that the engine has been given a request to wait: from now on it can be abandoned. Threads
+    /// overtake each other between a change of the gate and what follows from it.
+    pub(crate) fn sent(&mut self, key: Key, flight: u64, actions: &mut Vec<Action<W>>) {
+        match self.entries.get_mut(&key).map(|entry| &mut entry.phase) {
+            Some(Phase::Waiting { flight: own, sent, .. }) if *own == flight => *sent = true,
+            Some(Phase::Abandoning { flight: own, .. }) if *own == flight => {
+                actions.push(Action::Abandon { key, flight });
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes the word that the engine may be asked again for a key that was given back: it has been given an ordered
+    /// release, or has answered another.
     pub(crate) fn settled(&mut self, key: Key, turn: u64, actions: &mut Vec<Action<W>>) {
         if self
             .entries
@@ -210,10 +220,7 @@ impl<W> Table<W> {
             .collect();
         self.fail(told, error, actions);
         for (key, entry) in &mut self.entries {
-            if let Phase::Waiting { flight, mode, .. } = entry.phase {
-                entry.phase = Phase::Abandoning { flight, mode };
-                actions.push(Action::Abandon { key: *key, flight });
-            }
+            entry.abandon(*key, actions);
         }
     }
 
@@ -241,13 +248,13 @@ impl<W> Table<W> {
         }
     }
 
-    /// Gives the grant back to the engine, and goes on with those who wait.
+    /// Gives the grant back to the engine. Those who wait are asked for when that is settled.
     pub(super) fn end_turn(&mut self, key: Key, actions: &mut Vec<Action<W>>) {
         let Some(entry) = self.entries.get_mut(&key) else {
             return;
         };
-        if let Some(turn) = entry.turn.take() {
-            let Turn { id, grant, mode, .. } = turn;
+        if let Some(Turn { id, grant, mode, .. }) = entry.turn.take() {
+            entry.phase = Phase::Settling { turn: id };
             let settle = !grant.ordered();
             actions.push(Action::Release {
                 key,
@@ -256,12 +263,7 @@ impl<W> Table<W> {
                 turn: id,
                 settle,
             });
-            if settle {
-                entry.phase = Phase::Settling { turn: id };
-                return;
-            }
         }
-        self.start_or_remove(key, actions);
     }
 
     /// Asks the engine for whoever is at the head of the queue; with nobody there, the entry goes.

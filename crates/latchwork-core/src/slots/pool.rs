@@ -281,12 +281,15 @@ impl Pool {
                     self.gate.engine.take_slots(SlotsRequest::new(later, reply));
                 }
                 Action::Release { slot, grant, settle } => {
-                    let settle = settle.then(|| Settle::Slot(Arc::clone(self), slot));
-                    let reply = ReleaseReply::new(settle, waiter.take());
+                    let reply = settle.then(|| Settle::Slot(Arc::clone(self), slot));
+                    let reply = ReleaseReply::new(reply, waiter.take());
                     let key = self.slot_key(slot);
                     self.gate
                         .engine
                         .release(ReleaseRequest::new(key, Mode::Exclusive, grant, reply));
+                    if !settle {
+                        lock(&self.table).settled(slot, &mut actions);
+                    }
                 }
                 Action::Give { to, slot, grant, turn } => {
                     let owner = Owner::Pool {
@@ -298,6 +301,7 @@ impl Pool {
                         claim.forget();
                         let now = self.gate.clock.now();
                         lock(&self.table).release(slot, turn, now, &mut actions);
+                        self.gate.tell_given_up();
                     }
                 }
                 // Whoever has gone needs no answer.

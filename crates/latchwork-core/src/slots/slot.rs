@@ -16,7 +16,7 @@ pub(super) enum Slot {
         tried: u64,
     },
     Held(Turn),
-    /// The engine was told to release it, and has not answered yet; after that it rests, if it is to.
+    /// It goes back, and the engine may not be asked for it yet; after that it rests, if it is to.
     Settling {
         rest: bool,
     },

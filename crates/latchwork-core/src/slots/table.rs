@@ -15,7 +15,7 @@ use crate::{
 pub(super) enum Action<W> {
     /// Ask the engine for slots, now or after one poll interval.
     Ask { flight: u64, later: bool },
-    /// Give a slot back to the engine; with `settle`, report to the pool when that has happened.
+    /// Give a slot back to the engine, and report when it has the request; with `settle`, only when it has answered.
     Release { slot: u32, grant: Grant, settle: bool },
     /// Hand a slot to one who waits; if he has gone, release it again.
     Give { to: W, slot: u32, grant: Grant, turn: u64 },
@@ -164,7 +164,6 @@ impl<W> Table<W> {
 
     /// Takes a slot back. Says whether the turn still stood.
     pub(super) fn release(&mut self, slot: u32, turn: u64, now: Moment, actions: &mut Vec<Action<W>>) -> Released {
-        let since = self.number();
         let held = match &mut self.slots[slot as usize] {
             Slot::Held(held) if held.id == turn => held,
             _ => return Released::Gone,
@@ -189,16 +188,13 @@ impl<W> Table<W> {
         let grant = held.grant.clone();
         let settle = !grant.ordered();
         let rest = !within && !self.waiters.is_empty();
-        self.slots[slot as usize] = match (settle, rest) {
-            (true, rest) => Slot::Settling { rest },
-            (false, true) => Slot::Resting { since },
-            (false, false) => Slot::NEWLY_FREE,
-        };
+        self.slots[slot as usize] = Slot::Settling { rest };
         actions.push(Action::Release { slot, grant, settle });
-        self.ask(actions);
         Released::Sent
     }
 
+    /// Takes the word that the engine may be asked again for a slot that was given back: it has been given an ordered
+    /// release, or has answered another.
     pub(super) fn settled(&mut self, slot: u32, actions: &mut Vec<Action<W>>) {
         let since = self.number();
         if let Slot::Settling { rest } = self.slots[slot as usize] {
@@ -247,11 +243,7 @@ impl<W> Table<W> {
             });
         } else {
             let settle = !grant.ordered();
-            self.slots[slot as usize] = if settle {
-                Slot::Settling { rest: false }
-            } else {
-                Slot::NEWLY_FREE
-            };
+            self.slots[slot as usize] = Slot::Settling { rest: false };
             actions.push(Action::Release { slot, grant, settle });
         }
     }

@@ -4,4 +4,5 @@ mod asking;
 mod desk;
 mod handing;
 mod loss;
+mod model;
 mod tries;

@@ -43,6 +43,11 @@ pub(super) enum Did {
     Failed(u32, EngineErrorKind),
 }
 
+enum Report {
+    Sent(u64),
+    Settled(u64),
+}
+
 pub(super) struct Desk {
     pub(super) table: Table<u32>,
     pub(super) session: Arc<SessionHealth>,
@@ -55,6 +60,10 @@ pub(super) struct Desk {
     tickets: HashMap<u32, u64>,
     turns: HashMap<u32, u64>,
     settling: u64,
+    /// What the shell has to tell the gate when it has done what it was told.
+    unreported: Option<Report>,
+    /// Whether other threads are faster than the shell.
+    pub(super) is_slow: bool,
     pub(super) released: Option<Released>,
 }
 
@@ -76,6 +85,8 @@ impl Desk {
             tickets: HashMap::new(),
             turns: HashMap::new(),
             settling: 0,
+            unreported: None,
+            is_slow: false,
             released: None,
         }
     }
@@ -209,8 +220,35 @@ impl Desk {
         self.read(actions)
     }
 
-    fn read(&mut self, actions: Vec<Action<u32>>) -> Vec<Did> {
-        actions.into_iter().map(|action| self.read_one(action)).collect()
+    /// Does what the shell does, and tells the gate so, unless another thread is faster.
+    fn read(&mut self, mut actions: Vec<Action<u32>>) -> Vec<Did> {
+        let mut did = Vec::new();
+        let mut next = 0;
+        while next < actions.len() {
+            let action = std::mem::replace(&mut actions[next], Action::Done);
+            next += 1;
+            did.push(self.read_one(action));
+            if !self.is_slow {
+                self.report(&mut actions);
+            }
+        }
+        did
+    }
+
+    fn report(&mut self, actions: &mut Vec<Action<u32>>) {
+        match self.unreported.take() {
+            Some(Report::Sent(flight)) => self.table.sent(KEY, flight, actions),
+            Some(Report::Settled(turn)) => self.table.settled(KEY, turn, actions),
+            None => {}
+        }
+    }
+
+    /// The shell gets round to what it had yet to do.
+    pub(super) fn catch_up(&mut self) -> Vec<Did> {
+        self.is_slow = false;
+        let mut actions = Vec::new();
+        self.report(&mut actions);
+        self.read(actions)
     }
 
     fn read_one(&mut self, action: Action<u32>) -> Did {
@@ -222,6 +260,9 @@ impl Desk {
                     self.probe = flight;
                 } else {
                     self.flight = flight;
+                }
+                if matches!(attempt, Attempt::Queue { .. } | Attempt::Poll) {
+                    self.unreported = Some(Report::Sent(flight));
                 }
                 Did::Ask(mode, attempt)
             }
@@ -235,6 +276,7 @@ impl Desk {
                     "a release is settled if the grant was not ordered"
                 );
                 self.settling = turn;
+                self.unreported = (!settle).then_some(Report::Settled(turn));
                 Did::Release(mode)
             }
             Action::Give { to, turn, .. } => {

@@ -1,4 +1,4 @@
-use super::desk::{Desk, Did, FIRST, QUEUE, WAIT};
+use super::desk::{Desk, Did, FIRST, ONCE, QUEUE, WAIT};
 use crate::{
     gate::{Released, Want},
     mode::Mode::{Exclusive, Shared},
@@ -106,4 +106,17 @@ fn a_hold_is_given_up_once() {
     assert_eq!(desk.release(1), []);
     assert_eq!(desk.released, Some(Released::Gone));
     assert_eq!(desk.table.holders(), 1);
+}
+
+#[test]
+fn a_key_is_asked_for_again_only_when_the_engine_has_its_release() {
+    for want in [WAIT, Want::Try] {
+        let mut desk = Desk::held(Exclusive);
+        desk.is_slow = true;
+        assert_eq!(desk.release(1), [Did::Release(Exclusive)]);
+        assert_eq!(desk.enter(2, Exclusive, want), []);
+        let attempt = if want == WAIT { FIRST } else { ONCE };
+        assert_eq!(desk.catch_up(), [Did::Ask(Exclusive, attempt)]);
+        assert_eq!(desk.grant(), [Did::Has(2)]);
+    }
 }

@@ -177,3 +177,27 @@ fn an_unordered_grant_that_crossed_the_abandoning_is_settled_before_the_next_att
     assert_eq!(desk.grant(), [Did::Release(Exclusive)]);
     assert_eq!(desk.settle(), [Did::Ask(Shared, ONCE)]);
 }
+
+#[test]
+fn one_who_leaves_before_the_engine_has_his_request_abandons_it_when_it_has() {
+    for want in [WAIT, Want::Poll] {
+        let mut desk = Desk::new();
+        desk.enter(1, Exclusive, want);
+        desk.is_slow = true;
+        desk.busy();
+        assert_eq!(desk.leave(1), [], "the engine would not know what to abandon");
+        assert_eq!(desk.catch_up(), [Did::Abandon]);
+        assert_eq!(desk.busy(), []);
+        assert_eq!(desk.table.len(), 0);
+    }
+}
+
+#[test]
+fn a_request_that_was_answered_before_the_shell_came_back_is_not_abandoned() {
+    let mut desk = Desk::new();
+    desk.enter(1, Exclusive, WAIT);
+    desk.is_slow = true;
+    desk.busy();
+    assert_eq!(desk.grant(), [Did::Has(1)]);
+    assert_eq!(desk.catch_up(), []);
+}

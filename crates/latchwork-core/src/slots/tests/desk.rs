@@ -35,6 +35,8 @@ pub(super) struct Desk {
     lists: HashMap<u64, Vec<u32>>,
     tickets: HashMap<u32, u64>,
     holds: HashMap<u32, (u32, u64)>,
+    /// Whether other threads are faster than the shell.
+    pub(super) is_slow: bool,
     pub(super) released: Option<Released>,
 }
 
@@ -56,6 +58,7 @@ impl Desk {
             lists: HashMap::new(),
             tickets: HashMap::new(),
             holds: HashMap::new(),
+            is_slow: false,
             released: None,
         }
     }
@@ -170,8 +173,23 @@ impl Desk {
         self.read(actions)
     }
 
-    fn read(&mut self, actions: Vec<Action<u32>>) -> Vec<Did> {
-        actions.into_iter().map(|action| self.read_one(action)).collect()
+    /// Does what the shell does, and tells the pool so, unless another thread is faster.
+    fn read(&mut self, mut actions: Vec<Action<u32>>) -> Vec<Did> {
+        let mut did = Vec::new();
+        let mut next = 0;
+        while next < actions.len() {
+            let action = std::mem::replace(&mut actions[next], Action::Done);
+            next += 1;
+            if let Action::Release {
+                slot, settle: false, ..
+            } = action
+                && !self.is_slow
+            {
+                self.table.settled(slot, &mut actions);
+            }
+            did.push(self.read_one(action));
+        }
+        did
     }
 
     fn read_one(&mut self, action: Action<u32>) -> Did {

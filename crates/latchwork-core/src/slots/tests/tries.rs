@@ -135,3 +135,15 @@ fn a_try_behind_one_who_waits_does_not_overtake_him() {
     assert_eq!(desk.list(desk.now), (vec![0, 1], 2));
     assert_eq!(desk.grant(desk.now, &[1]), [Did::Has(1, 1), Did::Denied(2)]);
 }
+
+#[test]
+fn a_slot_is_asked_for_again_only_when_the_engine_has_its_release() {
+    let mut desk = Desk::full(1);
+    desk.is_slow = true;
+    assert_eq!(desk.release(1), [Did::Release(0)]);
+    assert_eq!(desk.tries(2), []);
+    assert_eq!(desk.waits(3), [Did::AskLater]);
+    assert_eq!(desk.list(desk.later), (vec![], 0));
+    assert_eq!(desk.settle(0), [Did::Ask]);
+    assert_eq!(desk.list(desk.now), (vec![0], 1));
+}

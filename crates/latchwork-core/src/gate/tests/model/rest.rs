@@ -56,7 +56,7 @@ impl World {
                     }
                 }
             }
-            let asks = self.sides.iter().any(|side| !side.loose.is_empty());
+            let asks = self.sides.iter().any(|side| !side.jobs.is_empty());
             if !asks || !self.probes_move() {
                 break;
             }
@@ -66,7 +66,8 @@ impl World {
 
     fn something_moves(&mut self) -> bool {
         (0..2).any(|at| {
-            self.a_request_arrives(at)
+            self.a_job_is_done(at)
+                || self.a_request_arrives(at)
                 || self.an_answer_arrives(at)
                 || self.a_limit_runs_out(at)
                 || (0..self.sides[at].polled.len()).any(|wait| self.poll(at, wait))

@@ -1,7 +1,7 @@
 //! One process: its gate, the people in it, and what is on its wires.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -88,6 +88,8 @@ pub(super) struct Side {
     pub(super) lock_session: Arc<SessionHealth>,
     /// Waits in the server's queue; the same as the lock session where all grants are ordered.
     pub(super) waiter_session: Arc<SessionHealth>,
+    /// What the shell has yet to do: each job is another thread's.
+    pub(super) jobs: Vec<(Key, Request)>,
     /// What keeps its order: the requests for one key.
     pub(super) wires: BTreeMap<Key, VecDeque<Request>>,
     /// What may overtake: releases that are not ordered, and probes.
@@ -100,8 +102,10 @@ pub(super) struct Side {
     asked: BTreeMap<Key, u64>,
     /// What was granted and not given back.
     granted: BTreeMap<(Key, u64), (Mode, Arc<SessionHealth>)>,
-    /// Releases that the gate wants to hear of before it asks again.
+    /// Keys that may not be asked for, since their release has not been sent or, if it is not ordered, answered.
     settling: BTreeMap<Key, u64>,
+    /// Waits that were sent, and so can be abandoned.
+    sent: BTreeSet<(Key, u64)>,
     pub(super) served: usize,
 }
 
@@ -116,6 +120,7 @@ impl Side {
             people: BTreeMap::new(),
             lock_session,
             waiter_session,
+            jobs: Vec::new(),
             wires: BTreeMap::new(),
             loose: Vec::new(),
             answers: Vec::new(),
@@ -124,6 +129,7 @@ impl Side {
             asked: BTreeMap::new(),
             granted: BTreeMap::new(),
             settling: BTreeMap::new(),
+            sent: BTreeSet::new(),
             served: 0,
         }
     }
@@ -204,10 +210,7 @@ impl Side {
                 }
                 self.change(now, |table, actions| table.answered(key, flight, answer, now, actions));
             }
-            Answer::Settled { key, turn } => {
-                assert_eq!(self.settling.remove(&key), Some(turn), "one release at a time");
-                self.change(now, |table, actions| table.settled(key, turn, actions));
-            }
+            Answer::Settled { key, turn } => self.settles(key, turn, now),
             Answer::Lost(session) => {
                 self.granted.retain(|_, (_, own)| own.id() != session.id());
                 self.change(now, |table, actions| table.session_lost(&session, actions));
@@ -239,7 +242,7 @@ impl Side {
                     attempt,
                     flight,
                 } => self.ask(key, mode, attempt, flight),
-                Action::Abandon { key, flight } => self.wire(key).push_back(Request::Abandon { flight }),
+                Action::Abandon { key, flight } => self.jobs.push((key, Request::Abandon { flight })),
                 Action::Release {
                     key,
                     mode,
@@ -283,27 +286,58 @@ impl Side {
             flight,
             session,
         };
-        if attempt == Attempt::Probe {
-            self.loose.push((key, request));
-            return;
+        if attempt != Attempt::Probe {
+            assert_eq!(
+                self.asked.insert(key, flight),
+                None,
+                "{key} is asked for once at a time"
+            );
+            assert!(
+                !self.settling.contains_key(&key),
+                "{key} is asked for before it was given back"
+            );
+            let held = |((held, _), (_, session)): (&(Key, u64), &(Mode, Arc<SessionHealth>))| {
+                *held == key && !session.is_lost()
+            };
+            assert!(!self.granted.iter().any(held), "{key} is asked for while it is held");
         }
-        assert_eq!(
-            self.asked.insert(key, flight),
-            None,
-            "{key} is asked for once at a time"
-        );
-        assert!(
-            !self.settling.contains_key(&key),
-            "{key} is asked for before it was given back"
-        );
-        assert!(
-            !self
-                .granted
-                .iter()
-                .any(|((held, _), (_, session))| *held == key && !session.is_lost()),
-            "{key} is asked for while it is held"
-        );
-        self.wire(key).push_back(request);
+        self.jobs.push((key, request));
+    }
+
+    /// The shell gives something to the engine, and reports to the gate.
+    pub(super) fn send(&mut self, key: Key, request: Request, now: Moment) {
+        match &request {
+            Request::Acquire {
+                attempt: Attempt::Probe,
+                ..
+            } => self.loose.push((key, request)),
+            Request::Acquire { attempt, flight, .. } => {
+                let (flight, waits) = (*flight, matches!(attempt, Attempt::Queue { .. } | Attempt::Poll));
+                self.wire(key).push_back(request);
+                if waits {
+                    self.sent.insert((key, flight));
+                    self.change(now, |table, actions| table.sent(key, flight, actions));
+                }
+            }
+            Request::Abandon { flight } => {
+                assert!(
+                    self.sent.contains(&(key, *flight)),
+                    "only what was sent can be abandoned"
+                );
+                self.wire(key).push_back(request);
+            }
+            Request::Release { settle: true, .. } => self.loose.push((key, request)),
+            Request::Release { turn, .. } => {
+                let turn = *turn;
+                self.wire(key).push_back(request);
+                self.settles(key, turn, now);
+            }
+        }
+    }
+
+    fn settles(&mut self, key: Key, turn: u64, now: Moment) {
+        assert_eq!(self.settling.remove(&key), Some(turn), "one release at a time");
+        self.change(now, |table, actions| table.settled(key, turn, actions));
     }
 
     fn give_back(&mut self, key: Key, mode: Mode, grant: &Grant, turn: u64, settle: bool) {
@@ -318,12 +352,8 @@ impl Side {
             session,
             settle,
         };
-        if settle {
-            self.settling.insert(key, turn);
-            self.loose.push((key, request));
-        } else {
-            self.wire(key).push_back(request);
-        }
+        self.settling.insert(key, turn);
+        self.jobs.push((key, request));
     }
 
     fn wire(&mut self, key: Key) -> &mut VecDeque<Request> {

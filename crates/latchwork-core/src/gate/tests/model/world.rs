@@ -67,7 +67,8 @@ impl World {
             24..36 => self.somebody_releases(at),
             36..40 => self.somebody_looks_again(at),
             40..44 => self.hand.advance(Duration::from_millis(self.seed.rng.u64(..4))),
-            44..66 => drop(self.a_request_arrives(at)),
+            44..54 => drop(self.a_job_is_done(at)),
+            54..66 => drop(self.a_request_arrives(at)),
             66..90 => drop(self.an_answer_arrives(at)),
             90..95 => drop(self.a_poll_is_due(at)),
             95..97 => drop(self.a_limit_runs_out(at)),
@@ -139,6 +140,16 @@ impl World {
         if let Some(who) = self.one(at, |stands| matches!(stands, Stands::Waits { .. })) {
             self.sides[at].nudge(who, self.clock.now());
         }
+    }
+
+    /// Some thread of the process gets round to what it had to do.
+    pub(super) fn a_job_is_done(&mut self, at: usize) -> bool {
+        let Some((key, request)) = self.seed.take(&mut self.sides[at].jobs) else {
+            return false;
+        };
+        self.seed.note(|| format!("{at}: the engine has {key} {request:?}"));
+        self.sides[at].send(key, request, self.clock.now());
+        true
     }
 
     /// The server takes one of the requests that are next on their wires.
