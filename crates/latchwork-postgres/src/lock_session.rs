@@ -198,9 +198,8 @@ impl LockSession {
         self.current.store(0, Ordering::Release);
         // The gate learns of the loss before the server lets go of the locks that are left.
         shared.session_lost(&health, held, &end);
-        // Releases that came while it ended would else hear of it only when the next connection stands.
-        let error = connection_lost(&end.to_string());
-        self.inbox.take_releases().into_iter().for_each(|release| release.reply.send(Err(error.clone())));
+        // Releases that came while it ended come too late; else they would hear of it only from the next connection.
+        self.inbox.take_releases().into_iter().for_each(|release| release.reply.send(Ok(false)));
         if matches!(end, End::Asked) {
             link.close().await;
         }
