@@ -1,0 +1,195 @@
+//! How a wait ends other than by a grant: its limit, its caller, the server, the network.
+
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use latchwork_harness::{Proxy, wait_until};
+use latchwork_postgres::transaction::{TransactionExt as _, XactLockError};
+
+use super::{CLUSTER, LONG, MOMENT, SOON, becomes, client, fresh_key, is_usable, seen, shown};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_tiny_limits_on_a_busy_key_leave_nothing_behind() {
+    let key = fresh_key();
+    let mut workers = Vec::new();
+    for worker in 0..4_u32 {
+        workers.push(tokio::spawn(async move {
+            let mut client = client(&CLUSTER.url()).await;
+            let mut granted = 0;
+            for round in 0..600_u32 {
+                let transaction = client.transaction().await.unwrap();
+                let limit = Duration::from_micros([0, 1, 400, 1000, 1900][((worker + round) % 5) as usize]);
+                match transaction.xact_lock(key).within(limit).await {
+                    Ok(()) => {
+                        granted += 1;
+                        transaction.batch_execute("SELECT pg_sleep(0.0008)").await.unwrap();
+                    }
+                    Err(error) => {
+                        assert!(error.is_timeout(), "{error:?}");
+                        // The server agrees that this transaction has nothing.
+                        let held = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()";
+                        assert_eq!(transaction.query(held, &[]).await.unwrap().len(), 0);
+                    }
+                }
+                transaction.commit().await.unwrap();
+            }
+            granted
+        }));
+    }
+    let mut granted = 0;
+    for worker in workers {
+        granted += worker.await.unwrap();
+    }
+    assert!((1..2400).contains(&granted), "{granted}");
+    assert_eq!(seen(&CLUSTER, key), (0, 0));
+}
+
+#[tokio::test]
+async fn dropped_at_any_poll_nothing_stays_held_and_nothing_keeps_waiting() {
+    let (mut holder, mut other) = (client(&CLUSTER.url()).await, client(&CLUSTER.url()).await);
+    // A wait that stays busy costs a slice in each round.
+    for (busy, rounds) in [(false, 40), (true, 8)] {
+        for polls in 0..rounds {
+            let key = fresh_key();
+            let first = holder.transaction().await.unwrap();
+            if busy {
+                first.xact_lock(key).within(LONG).await.unwrap();
+            }
+            let second = other.transaction().await.unwrap();
+            let mut waiting = second.xact_lock(key).within(Duration::from_secs(60));
+            let mut left = polls;
+            let done = poll_fn(|cx| {
+                if left == 0 {
+                    return Poll::Ready(false);
+                }
+                left -= 1;
+                let polled = std::pin::Pin::new(&mut waiting).poll(cx);
+                // A wait is not polled again by itself; the next poll comes after the server had a turn.
+                cx.waker().wake_by_ref();
+                polled.map(|granted| granted.is_ok())
+            })
+            .await;
+            drop(waiting);
+            assert!(!(busy && done));
+            // The transaction is usable, as soon as the server has given the wait up; in every other round nobody asks.
+            if polls % 2 == 0 {
+                let begun = Instant::now();
+                assert!(is_usable(&second).await);
+                assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+            }
+            drop(second);
+            drop(first);
+            becomes(&CLUSTER, key, (0, 0)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_abandoned_wait_ends_with_its_slice_and_the_transaction_goes_on() {
+    let (mut one, mut two) = (client(&CLUSTER.url()).await, client(&CLUSTER.url()).await);
+    let key = fresh_key();
+    let first = one.transaction().await.unwrap();
+    first.xact_lock(key).within(LONG).await.unwrap();
+    let second = two.transaction().await.unwrap();
+    second.batch_execute("SET LOCAL lock_timeout = '9s'").await.unwrap();
+    let abandoned = tokio::select! {
+        biased;
+        granted = second.xact_lock(key).within(Duration::from_secs(60)) => Some(granted),
+        () = becomes(&CLUSTER, key, (1, 1)) => None,
+    };
+    assert!(abandoned.is_none());
+    let begun = Instant::now();
+    becomes(&CLUSTER, key, (1, 0)).await;
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    assert_eq!(shown(&second, "lock_timeout").await, "9s");
+    assert!(!second.try_xact_lock(key).await.unwrap());
+    first.commit().await.unwrap();
+    assert!(second.try_xact_lock(key).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_wait_that_the_server_cancels_is_told_apart_and_leaves_the_transaction_usable() {
+    let (mut one, mut two) = (client(&CLUSTER.url()).await, client(&CLUSTER.url()).await);
+    let key = fresh_key();
+    let first = one.transaction().await.unwrap();
+    first.xact_lock(key).within(LONG).await.unwrap();
+    let second = two.transaction().await.unwrap();
+    let pid: i32 = second.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let (cancelled, ()) = tokio::join!(second.xact_lock(key).within(LONG), async {
+        becomes(&CLUSTER, key, (1, 1)).await;
+        CLUSTER.psql(&format!("SELECT pg_cancel_backend({pid})")).unwrap();
+    });
+    assert!(
+        matches!(cancelled, Err(XactLockError::Cancelled { .. })),
+        "{cancelled:?}"
+    );
+    assert!(is_usable(&second).await);
+    second
+        .batch_execute("SET LOCAL statement_timeout = '50ms'")
+        .await
+        .unwrap();
+    let timed_out = second.xact_lock(key).within(LONG).await;
+    assert!(
+        matches!(timed_out, Err(XactLockError::Cancelled { .. })),
+        "{timed_out:?}"
+    );
+    assert!(is_usable(&second).await);
+    assert!(!second.try_xact_lock(key).await.unwrap());
+    assert_eq!(seen(&CLUSTER, key), (1, 0));
+}
+
+#[tokio::test]
+async fn a_killed_backend_and_a_silent_server_are_told_apart() {
+    let (mut one, mut two) = (client(&CLUSTER.url()).await, client(&CLUSTER.url()).await);
+    let key = fresh_key();
+    let first = one.transaction().await.unwrap();
+    first.xact_lock(key).within(LONG).await.unwrap();
+    let second = two.transaction().await.unwrap();
+    let pid: i32 = second.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let (lost, ()) = tokio::join!(second.xact_lock(key).within(LONG), async {
+        becomes(&CLUSTER, key, (1, 1)).await;
+        CLUSTER.psql(&format!("SELECT pg_terminate_backend({pid})")).unwrap();
+    });
+    assert!(matches!(lost, Err(XactLockError::ConnectionLost { .. })), "{lost:?}");
+    drop(second);
+
+    let proxy = Proxy::start(CLUSTER.endpoint()).unwrap();
+    let mut three = client(&proxy.url()).await;
+    let third = three.transaction().await.unwrap();
+    proxy.freeze();
+    let begun = Instant::now();
+    let silent = third.xact_lock(fresh_key()).within(MOMENT).await;
+    assert!(matches!(silent, Err(XactLockError::NoAnswer { .. })), "{silent:?}");
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_long_wait_lets_vacuum_through_between_its_slices() {
+    let (mut one, mut two) = (client(&CLUSTER.url()).await, client(&CLUSTER.url()).await);
+    let key = fresh_key();
+    let first = one.transaction().await.unwrap();
+    first.xact_lock(key).within(LONG).await.unwrap();
+    let second = two.transaction().await.unwrap();
+    let pid: i32 = second.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let (granted, ()) = tokio::join!(second.xact_lock(key).within(LONG), async {
+        becomes(&CLUSTER, key, (1, 1)).await;
+        let pinned = move || {
+            CLUSTER
+                .psql(&format!("SELECT backend_xmin FROM pg_stat_activity WHERE pid = {pid}"))
+                .unwrap()
+        };
+        let before = pinned();
+        assert!(!before.is_empty());
+        CLUSTER
+            .psql("CREATE TABLE IF NOT EXISTS advance (); DROP TABLE advance")
+            .unwrap();
+        let moved = move || wait_until(SOON, || !["", &before].contains(&pinned().as_str()));
+        assert!(
+            tokio::task::spawn_blocking(moved).await.unwrap(),
+            "the waiter pins the same snapshot for longer than a slice"
+        );
+        first.commit().await.unwrap();
+    });
+    granted.unwrap();
+}
