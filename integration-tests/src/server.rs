@@ -41,7 +41,7 @@ pub(crate) struct Database {
     name: String,
     oid: u32,
     observer: Mutex<Arc<Client>>,
-    allowed: Mutex<Vec<&'static str>>,
+    allowed: Mutex<Vec<(&'static str, usize)>>,
 }
 
 impl Database {
@@ -96,7 +96,7 @@ impl Database {
 
     /// Terminates the sessions that hold a key.
     pub(crate) async fn terminate_holders_of(&self, key: Key) {
-        self.allow("terminating connection due to administrator command");
+        self.allow("terminating connection due to administrator command", usize::MAX);
         let observer = self.observer().await;
         let terminate = "SELECT pg_terminate_backend(pid) FROM pg_locks \
              WHERE granted AND locktype = 'advisory' AND database = $1 AND classid = $2 AND objid = $3 AND objsubid = $4";
@@ -107,19 +107,25 @@ impl Database {
         assert!(!terminated.unwrap().is_empty(), "nobody holds {key}");
     }
 
-    pub(crate) fn allow(&self, words: &'static str) {
-        self.allowed.lock().unwrap().push(words);
+    pub(crate) fn allow(&self, words: &'static str, most: usize) {
+        self.allowed.lock().unwrap().push((words, most));
     }
 
+    /// The lines that tell of trouble, without those that were allowed.
     pub(crate) fn complaints(&self) -> Vec<String> {
-        let allowed = self.allowed.lock().unwrap();
-        let troubles = self
-            .lines()
-            .into_iter()
-            .filter(|line| TROUBLE.iter().any(|word| line.contains(word)));
-        troubles
-            .filter(|line| !allowed.iter().any(|words| line.contains(words)))
-            .collect()
+        let mut allowed = self.allowed.lock().unwrap().clone();
+        let mut lines = self.lines();
+        lines.retain(|line| {
+            let forgiven = allowed
+                .iter_mut()
+                .find(|(words, most)| *most > 0 && line.contains(words));
+            if let Some((_, most)) = forgiven {
+                *most -= 1;
+                return false;
+            }
+            TROUBLE.iter().any(|word| line.contains(word))
+        });
+        lines
     }
 
     /// Has sessions that begin from now on log each statement.

@@ -46,6 +46,9 @@ pub trait World: Sized {
     /// Whether [`end_holders_of`](Self::end_holders_of) ends the sessions of others too.
     const ENDS_ALL: bool = false;
 
+    /// Whether a wait that was dropped stands in the server's queue for the rest of its slice, of about 1 s.
+    const LINGERS: bool = false;
+
     /// Begins.
     fn start() -> impl Future<Output = Self>;
 
@@ -61,8 +64,8 @@ pub trait World: Sized {
     /// The lines of the server's log about this test that tell of trouble, but for those that were allowed.
     fn complaints(&self) -> impl Future<Output = Vec<String>>;
 
-    /// Allows lines with these words in the server's log.
-    fn allow(&self, words: &'static str);
+    /// Allows so many lines with these words in the server's log.
+    fn allow(&self, words: &'static str, most: usize);
 
     /// What is left in this process, in words; `None` if nothing is.
     fn leftovers(&self) -> Option<String>;
@@ -145,7 +148,7 @@ pub trait SessionWorld: World<Party = Locks> {
 
 /// A world whose server tells how often a key was tried.
 pub trait Counting: SessionWorld {
-    /// Has the server count attempts from the next process on.
+    /// Has the server count attempts. To be called before the first process is made.
     fn count_attempts(&self) -> impl Future<Output = ()>;
 
     /// How many attempts it has counted.

@@ -2,6 +2,8 @@
 
 mod memory;
 mod postgres;
+mod transaction;
 
 pub use memory::Memory;
 pub use postgres::{Alone, Crowded, Direct, Flavour, Polling, Pooled, Postgresql};
+pub use transaction::{Transacted, Transactions};

@@ -90,18 +90,20 @@ pub async fn dropped_at_any_moment_on_a_free_key<W: World>(world: &W) {
 /// Dropped after any number of polls, at any moment, and while it stands in the server's queue, on a key that others
 /// hold.
 pub async fn dropped_at_any_poll_on_a_key_that_others_hold<W: World>(world: &W) {
-    world.allow(CANCELLED);
+    world.allow(CANCELLED, usize::MAX);
     let (mut one, mut two) = (world.party().await, world.party().await);
     let key = fresh_key();
     let hold = one.hold(key, Mode::Exclusive, None).await.unwrap();
-    for (way, mode) in WAYS.into_iter().flat_map(|way| MODES.map(|mode| (way, mode))) {
-        for times in 0..6 {
+    let ways = WAYS.into_iter().flat_map(|way| MODES.map(|mode| (way, mode)));
+    let (polls, moment_step, way_step) = if W::LINGERS { (1..3, 200, 2) } else { (0..6, 11, 1) };
+    for (way, mode) in ways.step_by(way_step) {
+        for times in polls.clone() {
             let answer = poll_times(times, ask(&mut two, key, mode, way)).await;
             assert!(answer.flatten().is_none());
             two.come_to_rest().await;
             world.settles_to(View::held(1)).await;
         }
-        for moment in moments(12_000).step_by(11) {
+        for moment in moments(12_000).step_by(moment_step) {
             assert!(
                 drive_for(moment, ask(&mut two, key, mode, way))
                     .await
@@ -125,7 +127,7 @@ pub async fn dropped_at_any_poll_on_a_key_that_others_hold<W: World>(world: &W) 
 
 /// An abandoned exclusive wait no longer keeps shared ones out.
 pub async fn a_dropped_wait_stands_in_nobodys_way<W: World>(world: &W) {
-    world.allow(CANCELLED);
+    world.allow(CANCELLED, usize::MAX);
     let (mut one, mut two, mut three) = (world.party().await, world.party().await, world.party().await);
     let key = fresh_key();
     let first = one.hold(key, Mode::Shared, None).await.unwrap();
@@ -142,7 +144,7 @@ pub async fn a_dropped_wait_stands_in_nobodys_way<W: World>(world: &W) {
 
 /// Dropped at any moment after the holder has begun to give the key up.
 pub async fn dropped_while_the_key_changes_hands<W: World>(world: &W) {
-    world.allow(CANCELLED);
+    world.allow(CANCELLED, usize::MAX);
     let (mut one, mut two) = (world.party().await, world.party().await);
     for (way, mode) in WAYS.into_iter().skip(1).flat_map(|way| MODES.map(|mode| (way, mode))) {
         for moment in moments(1_800).step_by(2) {
@@ -167,7 +169,7 @@ pub async fn dropped_while_the_key_changes_hands<W: World>(world: &W) {
 pub async fn a_thousand_random_drops_leave_nothing<W: World>(world: &W) {
     const PARTIES: usize = 5;
     const ROUNDS: usize = 200;
-    world.allow(CANCELLED);
+    world.allow(CANCELLED, usize::MAX);
     let keys = [fresh_key(), fresh_key(), fresh_key()];
     let meter = Meter::default();
     let run = async |mut party: W::Party| {

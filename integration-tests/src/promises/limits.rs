@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use latchwork_core::{AcquireError, Mode};
 
+use super::cancellation::CANCELLED;
 use super::{MODES, fresh_key};
 use crate::meter::Meter;
 use crate::polling::poll_once;
@@ -19,6 +20,10 @@ const TINY: [Duration; 5] = [
     Duration::from_micros(999),
     Duration::from_millis(1),
 ];
+
+/// Lines about cancelled waits that are forgiven: one whose limit has run out is cancelled only if the task that waits
+/// hears of it late, on a busy machine.
+const FORGIVEN: usize = 2;
 
 /// What a limit may be overrun by on a busy machine.
 const SLACK: Duration = Duration::from_secs(2);
@@ -45,6 +50,7 @@ pub async fn a_limit_of_zero_is_a_try<W: World>(world: &W) {
 
 /// Limits below what a server's clock can tell run out, and are not taken for none.
 pub async fn tiny_limits_run_out<W: World>(world: &W) {
+    world.allow(CANCELLED, FORGIVEN);
     let (mut one, mut two) = (world.party().await, world.party().await);
     let key = fresh_key();
     let hold = one.hold(key, Mode::Exclusive, None).await.unwrap();
@@ -71,6 +77,7 @@ pub async fn tiny_limits_run_out<W: World>(world: &W) {
 
 /// A wait ends when its limit runs out, not earlier, and leaves no trace.
 pub async fn a_limit_runs_out_in_time<W: World>(world: &W) {
+    world.allow(CANCELLED, FORGIVEN);
     let (mut one, mut two) = (world.party().await, world.party().await);
     let key = fresh_key();
     let hold = one.hold(key, Mode::Exclusive, None).await.unwrap();
@@ -89,14 +96,13 @@ pub async fn a_limit_runs_out_in_time<W: World>(world: &W) {
 
 /// Thousands of limits of 1 ms on keys that others want too leave nothing in the server.
 pub async fn a_soak_of_short_limits_leaves_nothing<W: World>(world: &W) {
-    const TIME: Duration = Duration::from_millis(2_500);
+    const PARTIES: usize = 8;
+    const ROUNDS: usize = 250;
+    world.allow(CANCELLED, PARTIES * ROUNDS / 100);
     let keys = [fresh_key(), fresh_key()];
     let meter = Meter::default();
-    let begun = Instant::now();
     let run = async |mut party: W::Party| {
-        let mut rounds = 0;
-        while begun.elapsed() < TIME {
-            rounds += 1;
+        for _ in 0..ROUNDS {
             let key = keys[fastrand::usize(..keys.len())];
             let mode = if fastrand::u8(..4) > 0 {
                 Mode::Exclusive
@@ -116,11 +122,9 @@ pub async fn a_soak_of_short_limits_leaves_nothing<W: World>(world: &W) {
                 Err(Failure::Other(error)) => panic!("{error:?}"),
             }
         }
-        rounds
     };
-    let parties = join_all((0..6).map(|_| world.party())).await;
-    let rounds: u32 = join_all(parties.into_iter().map(run)).await.into_iter().sum();
-    assert!(rounds > 1_000, "{rounds} rounds");
+    let parties = join_all((0..PARTIES).map(|_| world.party())).await;
+    join_all(parties.into_iter().map(run)).await;
     assert!(meter.visits() > 0, "no key was ever granted");
 }
 
@@ -168,12 +172,10 @@ pub async fn a_limit_covers_the_local_queue_and_the_server<W: SessionWorld>(worl
 
 /// A try, and a limit of zero, ask the server exactly once; for a key that the process holds itself, not at all.
 pub async fn zero_asks_the_server_exactly_once<W: Counting>(world: &W) {
-    let other = world.process().await;
     world.count_attempts().await;
-    let process = world.process().await;
+    let (process, other) = (world.process().await, world.process().await);
     let (free, held) = (fresh_key(), fresh_key());
     let hold = other.try_acquire(held).await.unwrap().unwrap();
-    let before = world.attempts();
     for mode in MODES {
         let before = world.attempts();
         assert!(process.try_acquire(held).mode(mode).await.unwrap().is_none());
@@ -182,9 +184,10 @@ pub async fn zero_asks_the_server_exactly_once<W: Counting>(world: &W) {
         assert!(matches!(answer, Err(AcquireError::TimedOut { .. })), "{answer:?}");
         assert_eq!(world.attempts(), before + 2);
     }
+    let before = world.attempts();
     let own = process.acquire(free).within(Duration::ZERO).await.unwrap();
-    assert_eq!(world.attempts(), before + 5);
+    assert_eq!(world.attempts(), before + 1);
     assert!(process.try_acquire(free).await.unwrap().is_none());
-    assert_eq!(world.attempts(), before + 5);
+    assert_eq!(world.attempts(), before + 1);
     drop((hold, own));
 }

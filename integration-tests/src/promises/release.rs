@@ -76,7 +76,7 @@ pub async fn a_panic_releases<W: SessionWorld>(world: &W) {
 
 /// A process that is closed refuses new acquires, tells those who wait, waits for its holders, and leaves nothing.
 pub async fn closing_waits_for_holders_and_leaves_nothing<W: SessionWorld>(world: &W) {
-    world.allow(super::cancellation::CANCELLED);
+    world.allow(super::cancellation::CANCELLED, usize::MAX);
     let (one, two) = (world.process().await, world.process().await);
     let (own, others) = (fresh_key(), fresh_key());
     let held = two.acquire(others).within(LONG).await.unwrap();

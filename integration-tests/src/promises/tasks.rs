@@ -76,7 +76,7 @@ pub async fn no_two_hold_a_key_over_tasks_and_processes<W: SessionWorld>(world: 
     const TASKS: usize = 8;
     const ROUNDS: usize = 60;
     // A wait in one mode is cancelled when its limit runs out and others of the process want the other mode.
-    world.allow(CANCELLED);
+    world.allow(CANCELLED, usize::MAX);
     let keys = [fresh_key(), fresh_key(), fresh_key()];
     let meter = Meter::default();
     let mut tasks = JoinSet::new();
@@ -122,7 +122,7 @@ async fn hold_at_random(process: Locks, keys: [Key; 3], meter: Meter, rounds: us
 
 /// Dropped at any moment while a task of the same process holds the key, and while it hands the key on.
 pub async fn dropped_at_any_moment_behind_a_local_holder<W: SessionWorld>(world: &W) {
-    world.allow(CANCELLED);
+    world.allow(CANCELLED, usize::MAX);
     // Without hand-over the key goes through the server each time.
     let setups = [
         Setup::default(),
@@ -154,7 +154,7 @@ pub async fn dropped_at_any_moment_behind_a_local_holder<W: SessionWorld>(world:
 
 /// The wait of one task is dropped while others of the same process wait for the same key: theirs go on.
 pub async fn a_dropped_wait_leaves_those_of_other_tasks<W: SessionWorld>(world: &W) {
-    world.allow(CANCELLED);
+    world.allow(CANCELLED, usize::MAX);
     let (holder, process) = (world.process().await, world.process().await);
     for mode in MODES {
         let key = fresh_key();
@@ -235,7 +235,7 @@ async fn drop_slots_at_any_poll<W: SessionWorld>(world: &W, process: &Locks, poo
 
 /// Random drops by many tasks of three processes, over keys and slots, leave nothing.
 pub async fn random_drops_by_many_tasks_leave_nothing<W: SessionWorld>(world: &W) {
-    world.allow(CANCELLED);
+    world.allow(CANCELLED, usize::MAX);
     let keys = [fresh_key(), fresh_key(), fresh_key()];
     let meter = Meter::default();
     let mut tasks = JoinSet::new();

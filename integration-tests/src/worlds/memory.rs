@@ -47,7 +47,7 @@ impl World for Memory {
         Vec::new()
     }
 
-    fn allow(&self, _words: &'static str) {}
+    fn allow(&self, _words: &'static str, _most: usize) {}
 
     fn leftovers(&self) -> Option<String> {
         leftovers(&self.processes.lock().unwrap())

@@ -124,8 +124,8 @@ impl<F: Flavour> World for Postgresql<F> {
         self.database.complaints()
     }
 
-    fn allow(&self, words: &'static str) {
-        self.database.allow(words);
+    fn allow(&self, words: &'static str, most: usize) {
+        self.database.allow(words, most);
     }
 
     fn leftovers(&self) -> Option<String> {
@@ -172,7 +172,7 @@ impl<F: Flavour> Counting for Postgresql<F> {
 impl Breakable for Postgresql<Alone> {
     fn stop_server(&self) {
         self.database
-            .allow("terminating connection due to administrator command");
+            .allow("terminating connection due to administrator command", usize::MAX);
         self.database.cluster.stop(StopMode::Fast).unwrap();
     }
 

@@ -40,6 +40,11 @@ mod crowded {
     integration_tests::promises_of_sessions!(Postgresql<Crowded>);
 }
 
+/// Transactions on PostgreSQL.
+mod transaction {
+    integration_tests::promises_of_every_scope!(integration_tests::worlds::Transactions);
+}
+
 /// PostgreSQL on a server that is stopped.
 mod outage {
     use integration_tests::worlds::{Alone, Postgresql};
