@@ -1,7 +1,7 @@
 //! Whether what was seen is what was promised. Nothing here asks a server.
 
 use crate::client::Reply;
-use crate::service::Visit;
+use crate::work::Visit;
 
 /// A refused request, as it has to look.
 #[derive(Clone, Copy, Debug)]

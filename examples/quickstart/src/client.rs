@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::failure::Failure;
 use crate::instance::Instance;
-use crate::service::Visit;
+use crate::work::Visit;
 
 /// An HTTP client that gives every request a connection of its own, as many different users would.
 #[derive(Clone, Debug)]

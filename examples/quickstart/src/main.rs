@@ -14,6 +14,7 @@ mod serve;
 mod service;
 mod stop;
 mod tour;
+mod work;
 
 use std::env;
 use std::process::ExitCode;

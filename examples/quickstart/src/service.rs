@@ -1,16 +1,15 @@
 //! The service: the part of this example that is meant to be copied.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
 use axum::extract::{Path, Query, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use latchwork::Locks;
 use latchwork::tower::key::param;
 use latchwork::tower::{HeldPermit, LockLayer, SlotLayer};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::work::{Visit, Work};
 
 /// How many requests may be with the model at once, over all instances.
 pub(crate) const MODEL_SLOTS: u32 = 5;
@@ -60,34 +59,4 @@ struct Answered {
     slot: u32,
     #[serde(flatten)]
     visit: Visit,
-}
-
-/// The work of a handler: it takes `ms` milliseconds.
-#[derive(Deserialize)]
-struct Work {
-    #[serde(default)]
-    ms: u64,
-}
-
-impl Work {
-    async fn run(self) -> Visit {
-        let from_us = now_us();
-        tokio::time::sleep(Duration::from_millis(self.ms)).await;
-        Visit {
-            from_us,
-            until_us: now_us(),
-        }
-    }
-}
-
-/// When a handler was at work, in microseconds since 1970, so that an observer can see who was there together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Visit {
-    pub(crate) from_us: u64,
-    pub(crate) until_us: u64,
-}
-
-fn now_us() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
