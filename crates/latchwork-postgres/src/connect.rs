@@ -104,6 +104,21 @@ impl fmt::Debug for Connected {
 /// # Errors
 ///
 /// [`ConnectError`]; its [`is_permanent`](ConnectError::is_permanent) says whether trying again is of any use.
+///
+/// # Examples
+///
+/// ```no_run
+/// use latchwork_postgres::config::Config;
+/// use latchwork_postgres::connect::{SessionSettings, connect};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let mut connected = connect(&Config::from_env()?, &SessionSettings::default(), None).await?;
+/// let asked = connected.client.simple_query("SELECT 1");
+/// connected.wire.drive(asked).await?;
+/// println!("PostgreSQL {}", connected.facts.major());
+/// # Ok(())
+/// # }
+/// ```
 pub async fn connect(
     config: &Config,
     settings: &SessionSettings,

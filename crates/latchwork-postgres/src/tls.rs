@@ -104,4 +104,23 @@ mod without_tls {
             Ok(NoTls)
         }
     }
+
+    #[cfg(test)]
+    mod tests {
+        use crate::config::Config;
+
+        #[test]
+        fn modes_that_need_tls_say_that_it_is_not_built_in() {
+            for mode in ["require", "verify-full"] {
+                let config: Config = format!("sslmode={mode}").parse().unwrap();
+                let error = config.tls_connector().unwrap_err();
+                assert!(error.to_string().contains("feature `tls`"), "{error}");
+                assert!(error.is_permanent());
+            }
+            for mode in ["disable", "allow", "prefer"] {
+                let config: Config = format!("sslmode={mode}").parse().unwrap();
+                assert!(config.tls_connector().is_ok());
+            }
+        }
+    }
 }

@@ -220,18 +220,25 @@ async fn an_expired_certificate_is_refused_even_as_its_own_root() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_version_one_encrypts_and_is_not_verified() {
+async fn certificates_of_version_one_are_verified_when_a_root_has_issued_them_itself() {
     let files = Files::new();
-    let ours = authority("ours");
+    let (ours, others) = (authority("ours"), authority("ours"));
     let (certificate, key) = issue(&ours, &params("localhost", &[]));
     let old = version_one(certificate.der(), &ours);
     let cluster = serve(&old, &key);
     assert!(encrypted(&cluster, "sslmode=require").await);
     let root = files.write("root.pem", &ours.pem());
-    let error = tls_error(&cluster, &format!("sslmode=verify-ca sslrootcert={root}")).await;
-    assert!(matches!(error, TlsError::OldCertificate { .. }), "{error:?}");
     let own = files.write("own.pem", &old);
-    assert!(encrypted(&cluster, &format!("sslmode=verify-full sslrootcert={own}")).await);
+    for root in [&root, &own] {
+        assert!(encrypted(&cluster, &format!("sslmode=verify-full sslrootcert={root}")).await);
+    }
+    // The same name of the authority, another key.
+    let forged = files.write("forged.pem", &others.pem());
+    let error = tls_error(&cluster, &format!("sslmode=verify-ca sslrootcert={forged}")).await;
+    assert!(matches!(error, TlsError::Untrusted { .. }), "{error:?}");
+    let elsewhere = format!("sslmode=verify-full sslrootcert={root} host=db.example.org");
+    let error = tls_error(&cluster, &elsewhere).await;
+    assert!(matches!(error, TlsError::WrongHost { .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -254,6 +261,15 @@ async fn client_certificates_are_sent_in_every_form_of_key() {
         let connected = attempt(&cluster, &settings).await.unwrap();
         assert_eq!(answer(connected, "SELECT current_user").await, "app");
     }
+
+    let old = files.write("old.pem", &version_one(certificate.der(), &ours));
+    let connected = attempt(
+        &cluster,
+        &format!("sslmode=require user=app sslcert={old} sslkey={pkcs8}"),
+    )
+    .await
+    .unwrap();
+    assert_eq!(answer(connected, "SELECT current_user").await, "app");
 
     let error = attempt(&cluster, "sslmode=require user=app").await.unwrap_err();
     assert!(matches!(error, ConnectError::Authentication { .. }), "{error:?}");

@@ -10,7 +10,9 @@ impl Config {
     /// the connector of [`tls_connector`](Self::tls_connector) beside it.
     ///
     /// The driver knows less than this library does: of `target_session_attrs` it gets `read-write` for `primary`,
-    /// `read-only` for `standby` and `any` for `prefer-standby`, and a password file is asked for the first host only.
+    /// `read-only` for `standby` and `any` for `prefer-standby`; `sslmode=allow` becomes `disable`; a password file is
+    /// asked for the first host only; and TLS that is required is required of unix sockets too, unless there are only
+    /// sockets.
     pub fn to_tokio_postgres(&self) -> tokio_postgres::Config {
         use tokio_postgres::config::TargetSessionAttrs as Attrs;
         let mut driver = self.driver();

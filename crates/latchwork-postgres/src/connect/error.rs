@@ -161,13 +161,6 @@ impl ConnectError {
         if let Some(code) = error.code() {
             return Self::from_sqlstate(&code.clone(), server, error.into());
         }
-        if error.is_closed() {
-            return Self::Unreachable {
-                server,
-                source: error.into(),
-            };
-        }
-        let text = error.to_string();
         let cause = error.source();
         if cause.is_some_and(|cause| cause.is::<TlsError>()) {
             return match error.into_source().map(|cause| cause.downcast::<TlsError>()) {
@@ -178,18 +171,23 @@ impl ConnectError {
                 Some(Err(source)) => Self::Server { server, source },
                 None => Self::Server {
                     server,
-                    source: text.into(),
+                    source: "the driver gives no cause".into(),
                 },
             };
         }
-        if cause.is_some_and(|cause| cause.is::<io::Error>()) {
+        if error.is_closed() || cause.is_some_and(|cause| cause.is::<io::Error>()) {
             return Self::Unreachable {
                 server,
                 source: error.into(),
             };
         }
-        // The driver keeps the kind of an error to itself; its texts are all there is to go by.
-        match (text.as_str(), cause.map(ToString::to_string).as_deref()) {
+        Self::from_text(error, server)
+    }
+
+    /// The driver keeps the kind of an error to itself; its texts are all there is to go by.
+    fn from_text(error: tokio_postgres::Error, server: String) -> Self {
+        let cause = error.source().map(ToString::to_string);
+        match (error.to_string().as_str(), cause.as_deref()) {
             ("error performing TLS handshake", Some("server does not support TLS")) => Self::Tls {
                 server,
                 source: TlsError::NotOffered,

@@ -84,10 +84,10 @@ pub enum TlsError {
         /// What rustls says.
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// The certificate is of X.509 version 1, whose chain is not checked.
+    /// The certificate is of X.509 version 1, and the server speaks TLS 1.2 at most.
     #[error(
-        "the server's certificate is of X.509 version 1, which cannot be verified; issue it again with extensions \
-         (openssl x509 -req -extfile ..), with a subjectAltName for the host"
+        "the server's certificate is of X.509 version 1, which works with TLS 1.3 only; issue it again with extensions \
+         (openssl x509 -req -extfile ..), or let the server speak TLS 1.3"
     )]
     OldCertificate {
         /// What rustls says.

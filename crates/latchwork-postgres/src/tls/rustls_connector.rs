@@ -1,19 +1,22 @@
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use rustls::client::WantsClientCert;
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
-use rustls::{CertificateError, ClientConfig, RootCertStore};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{CertificateError, ClientConfig, ConfigBuilder, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::verifier::{Trust, Verifier};
-use super::x509::VersionOne;
+use super::x509::{self, VersionOne};
 use super::{TlsError, files};
 use crate::config::{Config, SslMode};
 
@@ -43,12 +46,7 @@ impl TlsConnector {
             .dangerous()
             .with_custom_certificate_verifier(verifier);
         let mut rustls = match config.ssl_client_cert() {
-            Some((cert, key)) => builder
-                .with_client_auth_cert(
-                    files::certificates("sslcert", cert)?,
-                    files::private_key("sslkey", key)?,
-                )
-                .map_err(|error| TlsError::ClientCertificate { source: error.into() })?,
+            Some((cert, key)) => with_client_certificate(builder, cert, key)?,
             None => builder.with_no_client_auth(),
         };
         rustls.enable_sni = config.ssl_sni();
@@ -70,6 +68,29 @@ impl fmt::Debug for TlsConnector {
             .field("tls", &self.rustls.is_some())
             .finish()
     }
+}
+
+fn with_client_certificate(
+    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    cert: &Path,
+    key: &Path,
+) -> Result<ClientConfig, TlsError> {
+    let refused = |error: rustls::Error| TlsError::ClientCertificate { source: error.into() };
+    let (chain, key) = (
+        files::certificates("sslcert", cert)?,
+        files::private_key("sslkey", key)?,
+    );
+    if chain.first().is_none_or(|cert| x509::version_one_key(cert).is_none()) {
+        return builder.with_client_auth_cert(chain, key).map_err(refused);
+    }
+    // rustls does not read such a certificate, and so does not compare it with the key; the server will.
+    let key = builder
+        .crypto_provider()
+        .key_provider
+        .load_private_key(key)
+        .map_err(refused)?;
+    let certified = SingleCertAndKey::from(CertifiedKey::new(chain, key));
+    Ok(builder.with_client_cert_resolver(Arc::new(certified)))
 }
 
 fn trust(config: &Config) -> Result<Trust, TlsError> {

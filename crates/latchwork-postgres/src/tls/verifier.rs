@@ -79,7 +79,7 @@ impl Verifier {
             return x509::check_validity(end_entity, now);
         }
         if x509::version_one_key(end_entity).is_some() {
-            return Err(VersionOne.into());
+            return x509::check_issued_by_root(end_entity, &self.trust.certificates, self.algorithms.all, now);
         }
         let parsed = ParsedCertificate::try_from(end_entity)?;
         verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, self.algorithms.all)

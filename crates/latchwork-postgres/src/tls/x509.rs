@@ -4,13 +4,16 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::pki_types::{
+    CertificateDer, ServerName, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer, UnixTime,
+};
 use rustls::{CertificateError, Error, OtherError};
-use x509_cert::der::asn1::{PrintableStringRef, TeletexStringRef, Utf8StringRef};
+use x509_cert::der::asn1::{AnyRef, PrintableStringRef, TeletexStringRef, Utf8StringRef};
 use x509_cert::der::oid::db::rfc4519::COMMON_NAME;
 use x509_cert::der::{Decode, Encode};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::spki::AlgorithmIdentifierOwned;
 use x509_cert::{Certificate, Version};
 
 /// Checks that a certificate is valid at a time.
@@ -26,7 +29,7 @@ pub(super) fn check_validity(der: &CertificateDer<'_>, now: UnixTime) -> Result<
     Ok(())
 }
 
-/// A certificate of version 1, as `openssl x509 -req` makes without extensions. No chain is checked for those.
+/// A certificate of version 1, as `openssl x509 -req` makes without extensions. rustls does not read those.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct VersionOne;
 
@@ -53,6 +56,40 @@ pub(super) fn version_one_key(der: &CertificateDer<'_>) -> Option<SubjectPublicK
     Some(SubjectPublicKeyInfoDer::from(
         body.subject_public_key_info.to_der().ok()?,
     ))
+}
+
+/// Checks that one of `roots` has issued a certificate of version 1, itself and not through others.
+pub(super) fn check_issued_by_root(
+    der: &CertificateDer<'_>,
+    roots: &[CertificateDer<'_>],
+    algorithms: &[&dyn SignatureVerificationAlgorithm],
+    now: UnixTime,
+) -> Result<(), Error> {
+    check_validity(der, now)?;
+    let certificate = parse(der)?;
+    let issued_by = |root: &CertificateDer<'_>| {
+        let root = parse(root).ok()?.tbs_certificate;
+        let key = root.subject_public_key_info;
+        let message = certificate.tbs_certificate.to_der().ok()?;
+        let (method, key_kind) = (contents(&certificate.signature_algorithm)?, contents(&key.algorithm)?);
+        let (key, signature) = (key.subject_public_key.as_bytes()?, certificate.signature.as_bytes()?);
+        let names_match = root.subject == certificate.tbs_certificate.issuer;
+        let signed = algorithms
+            .iter()
+            .filter(|a| *a.signature_alg_id() == *method && *a.public_key_alg_id() == *key_kind)
+            .any(|algorithm| algorithm.verify_signature(key, &message, signature).is_ok());
+        Some(names_match && signed)
+    };
+    if roots.iter().any(|root| issued_by(root) == Some(true)) {
+        return Ok(());
+    }
+    Err(CertificateError::UnknownIssuer.into())
+}
+
+/// What stands inside the outer sequence of an algorithm's name, which is how rustls compares those.
+fn contents(algorithm: &AlgorithmIdentifierOwned) -> Option<Vec<u8>> {
+    let der = algorithm.to_der().ok()?;
+    AnyRef::from_der(&der).ok().map(|any| any.value().to_vec())
 }
 
 /// Compares the host with the common name, if the certificate has no alternative names that could match a host.
