@@ -85,6 +85,15 @@ impl Claim {
         self.0 = None;
     }
 
+    /// Takes the hold apart and leaves it held for as long as its session lives.
+    pub(crate) fn leak(mut self) {
+        if let Some(Parts { owner, grant, .. }) = self.0.take()
+            && let Owner::Pool { pool, slot } = owner
+        {
+            pool.leak(slot, grant);
+        }
+    }
+
     const fn parts(&self) -> &Parts {
         self.0.as_ref().expect("only a consumed claim has no parts")
     }
@@ -121,3 +130,6 @@ impl fmt::Debug for Claim {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

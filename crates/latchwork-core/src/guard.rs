@@ -110,7 +110,7 @@ impl Guard {
     /// Leaves the key held until its session ends, for work that outlives every owner of a guard. There is no way back
     /// to a guard, and [`Locks::close`](crate::Locks::close) would wait for it.
     pub fn leak(self) {
-        self.claim.forget();
+        self.claim.leak();
     }
 }
 

@@ -80,6 +80,8 @@ impl Locks {
             hasher: RandomState::new(),
             shards: (0..SHARDS).map(|_| Mutex::new(Table::new(options.hand_over))).collect(),
             pools: Mutex::new(HashMap::new()),
+            leaked: Mutex::new(HashMap::new()),
+            gone_pools: Mutex::new(Counters::default()),
             hand_over: options.hand_over,
             closed: AtomicBool::new(false),
             given_up: Notify::new(),
@@ -230,6 +232,10 @@ pub(crate) struct Inner {
     hasher: RandomState,
     shards: Box<[Mutex<Table<Answer>>]>,
     pub(crate) pools: Mutex<HashMap<PoolId, Weak<Pool>>>,
+    /// Slots that stay held even when their pool has gone.
+    pub(crate) leaked: Mutex<HashMap<PoolId, Vec<(u32, Grant)>>>,
+    /// What the pools that have gone had counted.
+    gone_pools: Mutex<Counters>,
     closed: AtomicBool,
     /// Notified at each release once the locks are closed.
     given_up: Notify,
@@ -246,13 +252,15 @@ impl fmt::Debug for Inner {
 impl Inner {
     /// Lets one in who wants a key; the receiver is there if he has to wait.
     pub(crate) fn enter(self: &Arc<Self>, key: Key, mode: Mode, want: Want) -> Entry {
-        if self.is_closed() {
-            return Entry::Answered(Err(EngineError::new(EngineErrorKind::Closed)));
-        }
         let mut receiver = None;
         let mut actions = Vec::new();
         let now = self.clock.now();
-        let entered = self.shard(key).enter(
+        let mut shard = self.shard(key);
+        // Under the mutex that closing takes after it has set the flag, so that it finds all who came in.
+        if self.is_closed() {
+            return Entry::Answered(Err(EngineError::new(EngineErrorKind::Closed)));
+        }
+        let entered = shard.enter(
             key,
             mode,
             want,
@@ -264,6 +272,7 @@ impl Inner {
             },
             &mut actions,
         );
+        drop(shard);
         let asks = !actions.is_empty();
         self.perform(actions);
         match entered {
@@ -337,6 +346,7 @@ impl Inner {
         let mut actions = Vec::new();
         self.shard(key).settled(key, turn, &mut actions);
         self.perform(actions);
+        self.tell_given_up();
     }
 
     pub(crate) fn session_lost(self: &Arc<Self>, session: &SessionHealth) {
@@ -382,7 +392,7 @@ impl Inner {
         loop {
             let mut given_up = std::pin::pin!(self.given_up.notified());
             given_up.as_mut().enable();
-            if self.holders() == 0 {
+            if self.holders() == 0 && !self.is_settling() {
                 break;
             }
             given_up.await;
@@ -399,21 +409,41 @@ impl Inner {
 
     fn holders(&self) -> usize {
         let locks: usize = self.shards.iter().map(|shard| lock(shard).holders()).sum();
-        let permits: usize = self.live_pools().iter().map(|pool| pool.permits()).sum();
-        locks + permits
+        let pools = self.live_pools();
+        let permits: usize = pools.iter().map(|pool| pool.permits()).sum();
+        let leaked: usize = lock(&self.leaked)
+            .iter()
+            .filter(|(id, _)| pools.iter().all(|pool| pool.id() != **id))
+            .map(|(_, slots)| slots.iter().filter(|(_, grant)| !grant.session().is_lost()).count())
+            .sum();
+        locks + permits + leaked
     }
 
-    pub(crate) fn live_pools(&self) -> Vec<Arc<Pool>> {
+    /// Whether something that was given up is on its way back to the engine.
+    fn is_settling(&self) -> bool {
+        self.shards.iter().any(|shard| lock(shard).is_settling())
+            || self.live_pools().iter().any(|pool| pool.is_settling())
+    }
+
+    /// Keeps what a pool has counted when it goes.
+    pub(crate) fn keep_counters(&self, counters: &Counters) {
+        lock(&self.gone_pools).add(counters);
+    }
+
+    fn live_pools(&self) -> Vec<Arc<Pool>> {
         lock(&self.pools).values().filter_map(Weak::upgrade).collect()
     }
 
     fn stats(&self) -> Stats {
-        let mut total = Counters::default();
+        let mut total = *lock(&self.gone_pools);
         let mut keys = 0;
         for shard in &self.shards {
             let shard = lock(shard);
             keys += shard.len();
             total.add(&shard.counters);
+        }
+        for pool in self.live_pools() {
+            total.add(&pool.counters());
         }
         Stats::new(keys, self.holders(), &total)
     }
@@ -469,6 +499,7 @@ impl Inner {
                     self.engine.release(ReleaseRequest::new(key, mode, grant, reply));
                     if !settle {
                         self.shard(key).settled(key, turn, &mut actions);
+                        self.tell_given_up();
                     }
                 }
                 Action::Give { to, key, grant, turn } => {
@@ -493,3 +524,6 @@ impl Inner {
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

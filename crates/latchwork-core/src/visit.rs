@@ -277,3 +277,6 @@ impl Drop for Visit {
         self.give_up();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,6 +47,13 @@ impl<W> Table<W> {
             .sum()
     }
 
+    /// Whether something is on its way back to the engine.
+    pub(crate) fn is_settling(&self) -> bool {
+        self.entries
+            .values()
+            .any(|entry| matches!(entry.phase, Phase::Settling { .. }))
+    }
+
     /// Lets one in who wants a key. `to` is only made if he has to wait.
     pub(crate) fn enter(
         &mut self,

@@ -86,9 +86,10 @@ impl Permit {
         self.claim.release()
     }
 
-    /// Leaves the slot held until its session ends. There is no way back to a permit.
+    /// Leaves the slot held until its session ends. There is no way back to a permit, and
+    /// [`Locks::close`](crate::Locks::close) would wait for it.
     pub fn leak(self) {
-        self.claim.forget();
+        self.claim.leak();
     }
 }
 

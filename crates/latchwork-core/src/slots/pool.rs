@@ -20,7 +20,7 @@ use crate::{
         AnnounceReply, AnnounceRequest, Announced, Candidates, EngineError, EngineErrorKind, Grant, ReleaseReply,
         ReleaseRequest, Settle, SlotsReply, SlotsRequest,
     },
-    gate::{Released, Want},
+    gate::{Counters, Released, Want},
     key::Key,
     locks::{Inner, lock},
     mode::Mode,
@@ -102,11 +102,15 @@ impl Pool {
             };
         }
         pools.retain(|_, pool| pool.strong_count() > 0);
+        let mut table = Table::new(limit, gate.hand_over);
+        for (slot, grant) in lock(&gate.leaked).get(&id).into_iter().flatten() {
+            table.hold(*slot, grant.clone());
+        }
         let pool = Arc::new(Self {
             gate: Arc::clone(gate),
             id,
             keys: (0..limit).map(|slot| id.slot_key(slot)).collect(),
-            table: Mutex::new(Table::new(limit, gate.hand_over)),
+            table: Mutex::new(table),
             notice: Mutex::new(Notice::default()),
         });
         pools.insert(id, Arc::downgrade(&pool));
@@ -115,6 +119,10 @@ impl Pool {
 
     pub(crate) const fn gate(&self) -> &Arc<Inner> {
         &self.gate
+    }
+
+    pub(crate) const fn id(&self) -> PoolId {
+        self.id
     }
 
     pub(crate) fn key(&self) -> Key {
@@ -140,14 +148,24 @@ impl Pool {
         lock(&self.table).permits()
     }
 
+    pub(crate) fn is_settling(&self) -> bool {
+        lock(&self.table).is_settling()
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        lock(&self.table).counters
+    }
+
     pub(crate) fn enter(self: &Arc<Self>, want: Want) -> Entry {
-        if self.gate.is_closed() {
-            return Entry::Answered(Err(EngineError::new(EngineErrorKind::Closed)));
-        }
         self.announce();
         let mut answer = None;
         let mut actions = Vec::new();
-        let ticket = lock(&self.table).enter(
+        let mut table = lock(&self.table);
+        // Under the mutex that closing takes after it has set the flag, so that it finds all who came in.
+        if self.gate.is_closed() {
+            return Entry::Answered(Err(EngineError::new(EngineErrorKind::Closed)));
+        }
+        let ticket = table.enter(
             want == Want::Try,
             || {
                 let (to, from) = oneshot::channel();
@@ -156,6 +174,7 @@ impl Pool {
             },
             &mut actions,
         );
+        drop(table);
         self.perform(actions, None);
         match (ticket, answer) {
             (Some(ticket), Some(answer)) => Entry::Waits { ticket, answer },
@@ -203,8 +222,18 @@ impl Pool {
         self.gate.tell_given_up();
     }
 
+    /// Keeps in mind that a slot stays held, for a pool of this name that is made when this one has gone: the session
+    /// would be granted the slot once more.
+    pub(crate) fn leak(&self, slot: u32, grant: Grant) {
+        let mut leaked = lock(&self.gate.leaked);
+        let slots = leaked.entry(self.id).or_default();
+        slots.retain(|(_, grant)| !grant.session().is_lost());
+        slots.push((slot, grant));
+    }
+
     pub(crate) fn settled(self: &Arc<Self>, slot: u32) {
         self.change(|table, actions| table.settled(slot, actions));
+        self.gate.tell_given_up();
     }
 
     pub(crate) fn session_lost(self: &Arc<Self>, session: &SessionHealth) {
@@ -241,6 +270,9 @@ impl Pool {
 
     /// Announces the pool where that has not been done on a living session, and looks at the others from time to time.
     fn announce(self: &Arc<Self>) {
+        if self.gate.is_closed() {
+            return;
+        }
         let now = self.gate.clock.now();
         let mut notice = lock(&self.notice);
         if notice.grant.as_ref().is_some_and(|grant| grant.session().is_lost()) {
@@ -289,6 +321,7 @@ impl Pool {
                         .release(ReleaseRequest::new(key, Mode::Exclusive, grant, reply));
                     if !settle {
                         lock(&self.table).settled(slot, &mut actions);
+                        self.gate.tell_given_up();
                     }
                 }
                 Action::Give { to, slot, grant, turn } => {
@@ -315,6 +348,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        self.gate.keep_counters(&self.counters());
         let notice = self.notice.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(grant) = notice.grant.take() {
             let marker = self.id.marker(number_of(&self.keys));

@@ -50,12 +50,31 @@ impl<W> Table<W> {
         }
     }
 
+    /// Notes that a slot is held, by nobody who will release it.
+    pub(super) fn hold(&mut self, slot: u32, grant: Grant) {
+        if let Some(slot) = self.slots.get_mut(slot as usize)
+            && !grant.session().is_lost()
+        {
+            *slot = Slot::Held(Turn {
+                id: 0,
+                grant,
+                since: Moment::default(),
+                hand_overs: 0,
+            });
+        }
+    }
+
     pub(super) fn limit(&self) -> u32 {
         u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
     }
 
     pub(super) fn permits(&self) -> usize {
         self.slots.iter().filter(|slot| matches!(slot, Slot::Held(_))).count()
+    }
+
+    /// Whether something is on its way back to the engine.
+    pub(super) fn is_settling(&self) -> bool {
+        self.slots.iter().any(|slot| matches!(slot, Slot::Settling { .. }))
     }
 
     /// Lets one in who wants a slot. Returns a ticket if he has to wait, or `None` if all slots are taken and he tries.
