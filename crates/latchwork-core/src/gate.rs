@@ -5,7 +5,7 @@
 //! without a word to the server, within a [`HandOverBound`].
 //!
 //! The gate is a pure state machine: it takes values and a moment, and returns [`Action`]s for its async shell
-//! (`locks.rs`) to carry out after the mutex is free.
+//! (`locks/inner.rs`) to carry out after the mutex is free.
 
 mod action;
 mod answers;
