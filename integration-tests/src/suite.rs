@@ -74,6 +74,16 @@ macro_rules! promises_of_sessions {
                 a_panic_releases,
                 closing_waits_for_holders_and_leaves_nothing,
             }
+        }
+    };
+}
+
+/// Writes a test for each promise about who is served when, and about many at once; what stands between a process and
+/// its server makes no difference to them.
+#[macro_export]
+macro_rules! promises_of_turns {
+    ($world:ty) => {
+        $crate::tests_of_promises! { $world:
             fairness {
                 local_waiters_are_served_in_turn,
                 a_shared_one_does_not_overtake,

@@ -146,7 +146,8 @@ impl<F: Flavour> SessionWorld for Postgresql<F> {
         } else {
             self.database.url()
         };
-        let config: Config = url.parse().unwrap();
+        // On a busy machine it takes long to find out what a pooler does.
+        let config: Config = format!("{url}?connect_timeout=60").parse().unwrap();
         let mut options = PostgresOptions::default().with_application_name("conformance");
         options.hand_over = setup.hand_over;
         options = F::tune(options);

@@ -3,6 +3,7 @@
 mod memory {
     integration_tests::promises_of_every_scope!(integration_tests::worlds::Memory);
     integration_tests::promises_of_sessions!(integration_tests::worlds::Memory);
+    integration_tests::promises_of_turns!(integration_tests::worlds::Memory);
 }
 
 /// PostgreSQL with nothing between.
@@ -11,6 +12,7 @@ mod postgres {
 
     integration_tests::promises_of_every_scope!(Postgresql<Direct>);
     integration_tests::promises_of_sessions!(Postgresql<Direct>);
+    integration_tests::promises_of_turns!(Postgresql<Direct>);
     integration_tests::promises_of_attempts!(Postgresql<Direct>);
 }
 
@@ -29,6 +31,7 @@ mod polling {
 
     integration_tests::promises_of_every_scope!(Postgresql<Polling>);
     integration_tests::promises_of_sessions!(Postgresql<Polling>);
+    integration_tests::promises_of_turns!(Postgresql<Polling>);
     integration_tests::promises_of_attempts!(Postgresql<Polling>);
 }
 
@@ -38,6 +41,7 @@ mod crowded {
 
     integration_tests::promises_of_every_scope!(Postgresql<Crowded>);
     integration_tests::promises_of_sessions!(Postgresql<Crowded>);
+    integration_tests::promises_of_turns!(Postgresql<Crowded>);
 }
 
 /// Transactions on PostgreSQL.
