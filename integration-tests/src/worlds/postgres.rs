@@ -178,6 +178,8 @@ impl Breakable for Postgresql<Alone> {
     }
 
     fn start_server(&self) {
+        // Sessions ask again while it is starting.
+        self.database.allow("the database system is starting up", usize::MAX);
         self.database.cluster.restart(StopMode::Fast).unwrap();
     }
 }
