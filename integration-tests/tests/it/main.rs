@@ -7,6 +7,7 @@ mod connecting;
 mod engine;
 mod fake_server;
 mod holders;
+mod http;
 mod inspection;
 mod keys;
 mod losses;

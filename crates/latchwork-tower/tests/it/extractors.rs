@@ -120,6 +120,18 @@ async fn a_permit_that_was_taken_outlives_the_response() {
 }
 
 #[tokio::test]
+async fn keeping_sight_of_a_slot_does_not_keep_the_slot() {
+    let (to, mut views) = mpsc::unbounded_channel();
+    let handler = move |held: HeldPermit| async move { to.send(held).unwrap() };
+    let slots = Locks::in_memory().slots("all", 1).unwrap();
+    let app = Router::new().route("/", get(handler).layer(SlotLayer::global(slots)));
+    assert_eq!(status(&app, "/").await, 200);
+    let view = views.recv().await.unwrap();
+    assert!(!view.is_held() && view.take().is_none());
+    assert_eq!(status(&app, "/").await, 200);
+}
+
+#[tokio::test]
 async fn closures_see_the_extensions_of_layers_outside() {
     #[derive(Clone)]
     struct Tenant(i64);
