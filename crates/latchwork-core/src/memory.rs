@@ -5,12 +5,19 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{Arc, Mutex, Weak, atomic::AtomicU64};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, Weak, atomic::AtomicU64},
+};
 
 use engine::MemoryEngine;
-use state::State;
+use state::{Granted, State};
 
-use crate::locks::{Locks, LocksOptions, lock};
+use crate::{
+    engine::Grant,
+    locks::{Locks, LocksOptions, lock},
+    session::SessionHealth,
+};
 
 /// A lock server in memory. All [`Locks`] made by one server exclude each other, as processes on one database do.
 ///
@@ -69,9 +76,7 @@ impl MemoryServer {
     /// Ends every session, as a restart of a lock server would: all holds are lost, and each engine begins anew.
     pub fn end_sessions(&self) {
         let engines: Vec<_> = lock(&self.shared.engines).iter().filter_map(Weak::upgrade).collect();
-        for engine in engines {
-            engine.restart();
-        }
+        MemoryEngine::restart(&self.shared, &engines);
     }
 }
 
@@ -80,4 +85,27 @@ struct Shared {
     state: Mutex<State>,
     engines: Mutex<Vec<Weak<MemoryEngine>>>,
     sessions: AtomicU64,
+}
+
+impl Shared {
+    /// Tells those whose requests were granted, on whichever engine they are.
+    fn tell(&self, granted: Vec<Granted>) {
+        if granted.is_empty() {
+            return;
+        }
+        // Collected first: the last handle of an engine must not be dropped under the mutex, for that tells others too.
+        let engines: Vec<_> = lock(&self.engines).iter().filter_map(Weak::upgrade).collect();
+        let sessions: HashMap<u64, Arc<SessionHealth>> = engines
+            .iter()
+            .map(|engine| engine.session())
+            .map(|session| (session.id(), session))
+            .collect();
+        for (session, request) in granted {
+            match sessions.get(&session) {
+                Some(session) => request.reply.send(Ok(Some(Grant::new(Arc::clone(session))))),
+                // It ended in between, and its holds with it.
+                None => drop(request),
+            }
+        }
+    }
 }

@@ -1,7 +1,6 @@
 //! One session of the server in memory.
 
 use std::{
-    collections::HashMap,
     fmt,
     sync::{
         Arc, Mutex, OnceLock, Weak,
@@ -12,7 +11,7 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot};
 
-use super::{Shared, state::Granted};
+use super::Shared;
 use crate::{
     clock::{Clock, Moment},
     engine::{
@@ -48,46 +47,35 @@ impl MemoryEngine {
         }
     }
 
-    /// Loses the session and begins another.
-    pub(super) fn restart(&self) {
-        let lost = std::mem::replace(&mut *lock(&self.session), begin_session(&self.shared));
-        self.end(&lost);
+    /// Loses the sessions of engines, all in one moment, and begins others.
+    pub(super) fn restart(shared: &Arc<Shared>, engines: &[Arc<Self>]) {
+        let lost = engines
+            .iter()
+            .map(|engine| std::mem::replace(&mut *lock(&engine.session), begin_session(shared)));
+        Self::end(shared, &lost.collect::<Vec<_>>(), engines.iter().map(Arc::as_ref));
     }
 
-    fn end(&self, session: &SessionHealth) {
-        session.lose();
+    /// Ends sessions, and then tells all whom that concerns.
+    fn end<'a>(shared: &Shared, sessions: &[Arc<SessionHealth>], engines: impl Iterator<Item = &'a Self>) {
+        // Before they end on the server: whoever finds a session alive under the state's mutex can use it.
+        sessions.iter().for_each(|session| session.lose());
         let mut granted = Vec::new();
-        let dropped = lock(&self.shared.state).end_session(session.id(), &mut granted);
-        self.tell(granted);
+        let mut state = lock(&shared.state);
+        let ids: Vec<u64> = sessions.iter().map(|session| session.id()).collect();
+        let dropped = state.end_sessions(&ids, &mut granted);
+        drop(state);
+        shared.tell(granted);
         // A request that is dropped answers that its connection was lost.
         drop(dropped);
-        if let Some(events) = self.events.get() {
-            events.session_lost(session);
-        }
-    }
-
-    fn session(&self) -> Arc<SessionHealth> {
-        Arc::clone(&lock(&self.session))
-    }
-
-    /// Tells those whose requests were granted, on whichever engine they are.
-    fn tell(&self, granted: Vec<Granted>) {
-        if granted.is_empty() {
-            return;
-        }
-        let sessions: HashMap<u64, Arc<SessionHealth>> = lock(&self.shared.engines)
-            .iter()
-            .filter_map(Weak::upgrade)
-            .map(|engine| engine.session())
-            .map(|session| (session.id(), session))
-            .collect();
-        for (session, request) in granted {
-            match sessions.get(&session) {
-                Some(session) => request.reply.send(Ok(Some(Grant::new(Arc::clone(session))))),
-                // It ended in between, and its holds with it.
-                None => drop(request),
+        for (engine, session) in engines.zip(sessions) {
+            if let Some(events) = engine.events.get() {
+                events.session_lost(session);
             }
         }
+    }
+
+    pub(super) fn session(&self) -> Arc<SessionHealth> {
+        Arc::clone(&lock(&self.session))
     }
 
     fn ask_for_slots(&self, request: SlotsRequest) {
@@ -95,6 +83,11 @@ impl MemoryEngine {
         let candidates = request.reply.candidates();
         let mut granted = Vec::new();
         let mut state = lock(&self.shared.state);
+        if session.is_lost() {
+            drop(state);
+            // Answers that its connection was lost.
+            return drop(request);
+        }
         for (at, key) in candidates.keys.iter().enumerate() {
             if granted.len() == candidates.want {
                 break;
@@ -120,6 +113,11 @@ impl Engine for MemoryEngine {
         }
         let session = self.session();
         let mut state = lock(&self.shared.state);
+        if session.is_lost() {
+            drop(state);
+            // Answers that its connection was lost.
+            return drop(request);
+        }
         let granted = match request.attempt {
             Attempt::Probe => state.admits(request.key, request.mode),
             _ => state.try_grant(session.id(), request.key, request.mode),
@@ -134,7 +132,7 @@ impl Engine for MemoryEngine {
     fn abandon(&self, key: Key, flight: u64) {
         let mut granted = Vec::new();
         let request = lock(&self.shared.state).abandon(self.session().id(), key, flight, &mut granted);
-        self.tell(granted);
+        self.shared.tell(granted);
         if let Some(request) = request {
             request.reply.send(Ok(None));
         }
@@ -145,7 +143,7 @@ impl Engine for MemoryEngine {
         let session = request.grant.session().id();
         let held = lock(&self.shared.state).release(session, request.key, request.mode, &mut granted);
         request.reply.send(Ok(held));
-        self.tell(granted);
+        self.shared.tell(granted);
     }
 
     fn take_slots(&self, request: SlotsRequest) {
@@ -155,28 +153,26 @@ impl Engine for MemoryEngine {
         if !request.later {
             return self.ask_for_slots(request);
         }
-        let this = Weak::clone(&self.this);
-        let again = move || match this.upgrade() {
-            Some(engine) => engine.ask_for_slots(request),
-            None => drop(request),
+        let later = Later {
+            engine: Weak::clone(&self.this),
+            request: Some(request),
         };
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move {
+        match Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(async move {
                 tokio::time::sleep(POLL_INTERVAL).await;
-                again();
-            });
-        } else {
+                later.ask();
+            })),
             // A permit may be given up on any thread.
-            std::thread::spawn(move || {
-                std::thread::sleep(POLL_INTERVAL);
-                again();
-            });
+            Err(_) => drop(later),
         }
     }
 
     fn announce(&self, request: AnnounceRequest) {
         let session = self.session();
         let mut state = lock(&self.shared.state);
+        if session.is_lost() {
+            return;
+        }
         if request.held.is_none() {
             state.try_grant(session.id(), request.marker, Mode::Shared);
         }
@@ -190,7 +186,7 @@ impl Engine for MemoryEngine {
 
     fn close(&self, done: oneshot::Sender<()>) {
         self.closed.store(true, Ordering::Release);
-        self.end(&self.session());
+        Self::end(&self.shared, &[self.session()], std::iter::once(self));
         // Whoever closed may have gone.
         let _ = done.send(());
     }
@@ -206,8 +202,7 @@ impl Engine for MemoryEngine {
 
 impl Drop for MemoryEngine {
     fn drop(&mut self) {
-        let session = self.session();
-        self.end(&session);
+        Self::end(&self.shared, &[self.session()], std::iter::once(&*self));
     }
 }
 
@@ -216,6 +211,38 @@ impl fmt::Debug for MemoryEngine {
         f.debug_struct("MemoryEngine")
             .field("session", &lock(&self.session))
             .finish_non_exhaustive()
+    }
+}
+
+/// A request for slots that waits for its poll interval.
+struct Later {
+    engine: Weak<MemoryEngine>,
+    request: Option<SlotsRequest>,
+}
+
+impl Later {
+    fn ask(mut self) {
+        if let (Some(engine), Some(request)) = (self.engine.upgrade(), self.request.take()) {
+            engine.ask_for_slots(request);
+        }
+    }
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        let Some(request) = self.request.take() else {
+            return;
+        };
+        // The runtime that it waited on has ended, or there was none; but others may wait for the answer.
+        let later = Self {
+            engine: Weak::clone(&self.engine),
+            request: Some(request),
+        };
+        let spawned = std::thread::Builder::new().spawn(move || {
+            std::thread::sleep(POLL_INTERVAL);
+            later.ask();
+        });
+        drop(spawned);
     }
 }
 

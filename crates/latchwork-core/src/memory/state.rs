@@ -111,15 +111,15 @@ impl State {
         true
     }
 
-    /// Releases everything that a session holds, and takes its requests out of the queues.
-    pub(super) fn end_session(&mut self, session: u64, granted: &mut Vec<Granted>) -> Vec<AcquireRequest> {
+    /// Releases everything that sessions hold, and takes their requests out of the queues.
+    pub(super) fn end_sessions(&mut self, sessions: &[u64], granted: &mut Vec<Granted>) -> Vec<AcquireRequest> {
         let mut dropped = Vec::new();
         for state in self.keys.values_mut() {
-            state.holders.retain(|(own, _)| *own != session);
-            let (mine, others): (VecDeque<_>, VecDeque<_>) =
-                state.queue.drain(..).partition(|(own, _)| *own == session);
+            state.holders.retain(|(own, _)| !sessions.contains(own));
+            let (ended, others): (VecDeque<_>, VecDeque<_>) =
+                state.queue.drain(..).partition(|(own, _)| sessions.contains(own));
             state.queue = others;
-            dropped.extend(mine.into_iter().map(|(_, request)| request));
+            dropped.extend(ended.into_iter().map(|(_, request)| request));
             state.advance(granted);
         }
         self.keys
