@@ -42,6 +42,9 @@ mod view;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use bytes;
+pub use http;
+
 pub use attempt::{LockAttempt, SlotAttempt};
 pub use disconnect::OnDisconnect;
 pub use key::{ExtractError, ExtractKey, SetupError};

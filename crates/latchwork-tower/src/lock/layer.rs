@@ -23,7 +23,8 @@ use crate::RequestHead;
 /// | the lock is lost while the handler runs | the handler is cancelled, 503 |
 /// | the request has no usable key | 400 |
 ///
-/// The handler finds a [`HeldLock`](crate::HeldLock) in the request's extensions.
+/// While the connection to the lock server is only in doubt the handler runs on, and can ask whether it may go ahead: it
+/// finds a [`HeldLock`](crate::HeldLock) in the request's extensions.
 ///
 /// # Examples
 ///
