@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
+
 use super::{
     Action, Counters, Entered, HandOverBound, Want,
     entry::{Admission, Entry, Phase, Turn, Waiter},
@@ -17,7 +19,8 @@ use crate::{
 /// The gate's entries.
 #[derive(Debug)]
 pub(crate) struct Table<W> {
-    pub(super) entries: HashMap<Key, Entry<W>>,
+    /// Looked at several times for each lock: the standard library's hash costs more than all else that is done here.
+    pub(super) entries: HashMap<Key, Entry<W>, RandomState>,
     bound: HandOverBound,
     pub(super) next: u64,
     pub(crate) counters: Counters,
@@ -26,7 +29,7 @@ pub(crate) struct Table<W> {
 impl<W> Table<W> {
     pub(crate) fn new(bound: HandOverBound) -> Self {
         Self {
-            entries: HashMap::new(),
+            entries: HashMap::default(),
             bound,
             next: 0,
             counters: Counters::default(),
@@ -143,12 +146,11 @@ impl<W> Table<W> {
             return Released::Gone;
         };
         self.counters.released += 1;
-        let state = turn.grant.session().state();
         turn.holders -= 1;
         if turn.holders > 0 {
             return Released::Kept;
         }
-        if state == HoldState::Held {
+        if !entry.waiters.is_empty() && turn.grant.session().state() == HoldState::Held {
             let within = turn.is_within(self.bound, now);
             let (since, hand_overs, mode) = (turn.since, turn.hand_overs, turn.mode);
             match entry.head_mode() {

@@ -1,15 +1,17 @@
 //! The async shell of the gate: it does what the gate says, once the gate's mutex is free.
 
 use std::{
+    cell::Cell,
     collections::HashMap,
     fmt,
-    hash::{BuildHasher, RandomState},
+    hash::BuildHasher,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use foldhash::fast::RandomState;
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
@@ -61,7 +63,7 @@ impl Inner {
         let inner = Arc::new(Self {
             clock: engine.clock(),
             engine,
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             shards: (0..SHARDS).map(|_| Mutex::new(Table::new(hand_over))).collect(),
             pools: Mutex::new(HashMap::new()),
             leaked: Mutex::new(HashMap::new()),
@@ -77,7 +79,7 @@ impl Inner {
     /// Lets one in who wants a key; the receiver is there if he has to wait.
     pub(crate) fn enter(self: &Arc<Self>, key: Key, mode: Mode, want: Want) -> Entry {
         let mut receiver = None;
-        let mut actions = Vec::new();
+        let mut actions = spare();
         let now = self.clock.now();
         let mut shard = self.shard(key);
         // Under the mutex that closing takes after it has set the flag, so that it finds all who came in.
@@ -121,14 +123,14 @@ impl Inner {
     }
 
     pub(crate) fn leave(self: &Arc<Self>, key: Key, ticket: u64) {
-        let mut actions = Vec::new();
+        let mut actions = spare();
         let now = self.clock.now();
         self.shard(key).leave(key, ticket, now, &mut actions);
         self.perform(actions);
     }
 
     pub(crate) fn nudge(self: &Arc<Self>, key: Key, ticket: u64) {
-        let mut actions = Vec::new();
+        let mut actions = spare();
         let now = self.clock.now();
         self.shard(key).nudge(key, ticket, now, &mut actions);
         self.perform(actions);
@@ -142,9 +144,9 @@ impl Inner {
         turn: u64,
         waiter: Option<oneshot::Sender<Result<bool, EngineError>>>,
     ) {
-        let mut actions = Vec::new();
+        let mut actions = spare();
         let now = self.clock.now();
-        let held = grant.session().state() == HoldState::Held;
+        let held = waiter.is_some() && grant.session().state() == HoldState::Held;
         let released = self.shard(key).release(key, turn, now, &mut actions);
         match (released, waiter) {
             (Released::Sent, waiter) => self.perform_with(actions, waiter),
@@ -160,14 +162,14 @@ impl Inner {
     }
 
     pub(crate) fn answered(self: &Arc<Self>, key: Key, flight: u64, answer: Result<Option<Grant>, EngineError>) {
-        let mut actions = Vec::new();
+        let mut actions = spare();
         let now = self.clock.now();
         self.shard(key).answered(key, flight, answer, now, &mut actions);
         self.perform(actions);
     }
 
     pub(crate) fn settled(self: &Arc<Self>, key: Key, turn: u64) {
-        let mut actions = Vec::new();
+        let mut actions = spare();
         self.shard(key).settled(key, turn, &mut actions);
         self.perform(actions);
         self.tell_given_up();
@@ -190,7 +192,7 @@ impl Inner {
 
     fn for_all_shards(self: &Arc<Self>, mut each: impl FnMut(&mut Table<Answer>, &mut Vec<Action<Answer>>)) {
         for shard in &self.shards {
-            let mut actions = Vec::new();
+            let mut actions = spare();
             each(&mut lock(shard), &mut actions);
             self.perform(actions);
         }
@@ -281,9 +283,7 @@ impl Inner {
     }
 
     fn perform(self: &Arc<Self>, actions: Vec<Action<Answer>>) {
-        if !actions.is_empty() {
-            self.perform_with(actions, None);
-        }
+        self.perform_with(actions, None);
     }
 
     /// Carries actions out. The `waiter` is told what becomes of the first release among them.
@@ -341,7 +341,20 @@ impl Inner {
                 Action::Done => {}
             }
         }
+        actions.clear();
+        // A thread that ends keeps nothing.
+        let _ = SPARE.try_with(|spare| spare.set(actions));
     }
+}
+
+/// An empty list; also on a thread that is ending.
+fn spare() -> Vec<Action<Answer>> {
+    SPARE.try_with(Cell::take).unwrap_or_default()
+}
+
+thread_local! {
+    /// A list to fill, so that not every change of the gate allocates one.
+    static SPARE: Cell<Vec<Action<Answer>>> = const { Cell::new(Vec::new()) };
 }
 
 /// Locks a mutex of ours. A panic elsewhere does not make the state wrong: no user code runs under these mutexes.
