@@ -220,14 +220,15 @@ impl Inbox {
         (Poll::Pending, state.parked.iter().map(|(due, _)| *due).min().unwrap_or(Moment::NEVER))
     }
 
-    /// Takes out what does not outlive an outage; with `all`, everything.
+    /// Takes out what has been sent here, when an attempt to connect has failed: those who are patient ask anew if they
+    /// still want it. With `all`, also what is put aside.
     pub(crate) fn take_failed(&self, all: bool) -> Work {
         let mut state = lock(&self.0);
         let mut failed = Work { releases: mem::take(&mut state.work.releases), ..Work::default() };
         failed.announces = mem::take(&mut state.work.announces);
         failed.probes = mem::take(&mut state.work.probes);
         failed.slots = mem::take(&mut state.work.slots);
-        failed.asks = state.work.asks.extract_if(.., |ask| all || !is_patient(ask.request())).collect();
+        failed.asks = mem::take(&mut state.work.asks);
         if all {
             state.take_parked(&mut failed);
         }

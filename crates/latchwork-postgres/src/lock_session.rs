@@ -14,10 +14,10 @@ use std::{
 };
 
 use latchwork_core::{
-    Key, Mode,
+    Key, Mode, Moment,
     engine::{AcquireRequest, AnnounceRequest, Announced, EngineError, EngineErrorKind, Grant},
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
 use crate::{
@@ -51,6 +51,8 @@ pub(crate) struct LockSession {
     held: AtomicUsize,
     /// The number of the connection that is up now.
     current: AtomicU64,
+    /// When what is on the wire now was sent, or 0.
+    unanswered_since: AtomicU64,
     /// The first session of the engine: it is always there, and tells whether the server can be asked.
     primary: bool,
 }
@@ -68,6 +70,7 @@ impl LockSession {
             pending: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             current: AtomicU64::new(0),
+            unanswered_since: AtomicU64::new(0),
             primary,
         }
     }
@@ -115,18 +118,26 @@ impl LockSession {
         self.current.load(Ordering::Acquire) == session
     }
 
+    /// For how long the server has not answered what was sent on this session.
+    pub(crate) fn unanswered_for(&self, now: Moment) -> Duration {
+        match self.unanswered_since.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            since => Duration::from_nanos(now.as_nanos().saturating_sub(since)),
+        }
+    }
+
     /// Owns the session until the engine closes.
     pub(crate) async fn run(self: Arc<Self>, shared: Arc<Shared>, mut first: Option<Connected>) {
         let mut failures = 0;
         while !self.inbox.is_closing() {
             let connected = match first.take() {
                 Some(connected) => Ok(connected),
-                None => shared.connect().await,
+                None => self.connect(&shared).await,
             };
             match connected {
                 Ok(connected) => {
                     let begun = shared.clock.now();
-                    self.serve(&shared, shared.link(connected)).await;
+                    self.serve(&shared, shared.link(connected, shared.on_silence(self.primary))).await;
                     failures = if shared.clock.now().since(begun) < GOOD_AFTER { failures + 1 } else { 0 };
                 }
                 Err(error) if self.primary => {
@@ -142,6 +153,17 @@ impl LockSession {
             }
         }
         self.fail(true, &EngineError::new(EngineErrorKind::Closed));
+    }
+
+    /// Connects. Those who wait for one attempt are not kept waiting for longer than an answer may take.
+    async fn connect(&self, shared: &Arc<Shared>) -> Result<Connected, ConnectError> {
+        let mut connecting = pin!(shared.connect());
+        let limit = shared.options.timing.ping_limit();
+        if let Ok(connected) = timeout(limit, connecting.as_mut()).await {
+            return connected;
+        }
+        shared.on_silence(self.primary)(limit);
+        connecting.await
     }
 
     /// Hands everything to the first session: more locks than there should be on one are better than none.
@@ -211,27 +233,39 @@ impl LockSession {
             statements.prepare_common(link).await?;
             link.settle().await
         };
-        if let Err(end) = begun.await {
-            return end;
-        }
+        let mut done = self.watched(shared, begun).await;
         loop {
-            if self.primary && !shared.is_up() {
-                shared.set_availability(Availability::Up);
-            }
-            let done = match self.next_event(shared, link).await {
-                Ok(Event::Wake(Wake::Work(work))) => self.batch(shared, link, &mut statements, work).await,
-                Ok(Event::Wake(Wake::Close)) => Err(End::Asked),
-                Ok(Event::PingDue) if !self.primary && link.held == 0 && self.retire(shared) => Err(End::Asked),
-                Ok(Event::PingDue) => match link.ping().await {
-                    Ok(()) => link.settle().await,
-                    Err(end) => Err(end),
-                },
-                Err(end) => Err(end),
-            };
             if let Err(end) = done {
                 return end;
             }
+            if self.primary && !shared.is_up() {
+                shared.set_availability(Availability::Up);
+            }
+            let event = self.next_event(shared, link).await;
+            done = match event {
+                Ok(Event::Wake(Wake::Work(work))) => {
+                    self.watched(shared, self.batch(shared, link, &mut statements, work)).await
+                }
+                Ok(Event::Wake(Wake::Close)) => Err(End::Asked),
+                Ok(Event::PingDue) if !self.primary && link.held == 0 && self.retire(shared) => Err(End::Asked),
+                Ok(Event::PingDue) => {
+                    let ping = async {
+                        link.ping().await?;
+                        link.settle().await
+                    };
+                    self.watched(shared, ping).await
+                }
+                Err(end) => Err(end),
+            };
         }
+    }
+
+    /// Notes for how long the server takes to answer.
+    async fn watched<T>(&self, shared: &Shared, answer: impl Future<Output = T>) -> T {
+        self.unanswered_since.store(shared.clock.now().as_nanos(), Ordering::Relaxed);
+        let answer = answer.await;
+        self.unanswered_since.store(0, Ordering::Relaxed);
+        answer
     }
 
     async fn next_event(&self, shared: &Shared, link: &mut Link) -> Result<Event, End> {

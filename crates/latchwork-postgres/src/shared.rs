@@ -128,9 +128,9 @@ impl Shared {
     }
 
     /// Puts a connection under our care, with a number of its own.
-    pub(crate) fn link(self: &Arc<Self>, connected: Connected) -> Link {
+    pub(crate) fn link(&self, connected: Connected, on_silence: OnSilence) -> Link {
         let id = self.next_session.fetch_add(1, Ordering::Relaxed);
-        Link::new(connected, id, self.clock.clone(), self.options.timing, self.on_silence())
+        Link::new(connected, id, self.clock.clone(), self.options.timing, on_silence)
     }
 
     /// A wait slice, or a poll interval, give or take a fifth.
@@ -156,12 +156,18 @@ impl Shared {
     /// Why the server can't be asked, if it can't.
     pub(crate) fn outage(&self) -> Option<EngineError> {
         if self.is_up() {
-            return None;
+            return self.overdue();
         }
         match &*lock(&self.availability) {
             Availability::Up => None,
             Availability::Doubtful(error) | Availability::Down(error) => Some(error.clone()),
         }
+    }
+
+    /// A silence that suspends nothing yet. But one whose own limit ends in it must not be told that others hold the key.
+    fn overdue(&self) -> Option<EngineError> {
+        let limit = self.primary.get()?.unanswered_for(self.clock.now());
+        (limit >= self.options.timing.ping_limit() / 2).then(|| StatementError::Silent { limit }.into_engine())
     }
 
     /// The answer to one who does not wait for an outage to end, if there is one that is known to last.
@@ -270,13 +276,17 @@ impl Shared {
         lock(&self.further).retain(|other| !std::ptr::eq(Arc::as_ptr(other), session));
     }
 
-    fn on_silence(self: &Arc<Self>) -> OnSilence {
+    /// What a lock session does when the server does not answer. Its first one speaks for the server.
+    pub(crate) fn on_silence(self: &Arc<Self>, primary: bool) -> OnSilence {
         let shared: Weak<Self> = Arc::downgrade(self);
         Arc::new(move |limit| {
+            warn!(target: "latchwork::postgres", ?limit, "the server does not answer: what is held is suspended");
             if let Some(shared) = shared.upgrade() {
-                warn!(target: "latchwork::postgres", ?limit, "the server does not answer: locks are suspended");
                 let error = StatementError::Silent { limit }.into_engine();
-                shared.set_availability(Availability::Doubtful(error.clone()));
+                if primary {
+                    // Until it answers, nobody is kept waiting for one more answer.
+                    shared.set_availability(Availability::Down(error.clone()));
+                }
                 shared.server_silent(&error);
             }
         })

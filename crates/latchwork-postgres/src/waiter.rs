@@ -67,7 +67,8 @@ impl Waiter {
                 }
             }
             Ok(connected) => {
-                let mut link = self.shared.link(connected);
+                // No try is on its way here, and other sessions speak for the server.
+                let mut link = self.shared.link(connected, Arc::new(|_| {}));
                 let health = Arc::clone(&link.health);
                 let end = self.serve(&mut link, first).await;
                 self.shared.session_lost(&health, link.held, &end);
