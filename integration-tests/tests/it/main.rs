@@ -12,6 +12,7 @@ mod inspection;
 mod keys;
 mod losses;
 mod onlooker;
+mod outages;
 mod sql_forms;
 mod tls;
 mod transaction_scope;
