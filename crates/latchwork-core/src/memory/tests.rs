@@ -13,6 +13,15 @@ use std::{
 };
 
 use super::MemoryServer;
+use crate::{HandOverBound, Locks, LocksOptions};
+
+/// Locks whose turns never end, for tests that a slow machine must not make fail: turns end by the real clock.
+fn without_bound(server: &MemoryServer) -> Locks {
+    server.locks_with(LocksOptions {
+        hand_over: HandOverBound::new(u32::MAX, Duration::MAX),
+        ..LocksOptions::default()
+    })
+}
 
 /// What every test ends with: the server's own view.
 fn nothing_is_left(server: &MemoryServer) {

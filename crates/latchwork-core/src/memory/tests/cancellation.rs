@@ -1,6 +1,6 @@
 use tokio::task::yield_now;
 
-use super::nothing_is_left;
+use super::{nothing_is_left, without_bound};
 use crate::{
     Guard, Locks, Mode, WaitMethod,
     memory::MemoryServer,
@@ -108,7 +108,7 @@ async fn an_acquire_of_a_slot_that_is_dropped_after_any_number_of_polls_leaves_n
         for gives_way in [true, false] {
             for polls in 0..TOO_MANY {
                 let server = MemoryServer::new();
-                let locks = server.locks();
+                let locks = without_bound(&server);
                 let other = if here { locks.clone() } else { server.locks() };
                 let pool = locks.slots("pool", 1).unwrap();
                 let mut holder = other.slots("pool", 1).unwrap().try_acquire().await.unwrap();

@@ -6,7 +6,7 @@ use std::{
 
 use tokio::task::{JoinSet, yield_now};
 
-use super::{nothing_is_left, nothing_is_left_in_the_end};
+use super::{nothing_is_left, nothing_is_left_in_the_end, without_bound};
 use crate::{
     HandOverBound, Locks, LocksOptions, Slots,
     key::Key,
@@ -59,7 +59,7 @@ async fn sixty_four_tasks_share_five_slots_and_use_them_all() {
 
 #[tokio::test]
 async fn waiters_of_one_process_have_slots_in_order() {
-    let locks = Locks::in_memory();
+    let locks = without_bound(&MemoryServer::new());
     let pool = locks.slots("pool", 1).unwrap();
     let mut holder = pool.try_acquire().await.unwrap().unwrap();
     let waits: Vec<_> = (0..100).map(|_| poll(pool.acquire().without_limit())).collect();

@@ -51,7 +51,9 @@ impl World {
             for at in 0..2 {
                 let those: Vec<u32> = self.sides[at].people.keys().copied().collect();
                 for who in those {
-                    if matches!(self.sides[at].people[&who].stands, Stands::Waits { .. }) {
+                    // One who looks may let others in, who then are gone from the list.
+                    let person = self.sides[at].people.get(&who);
+                    if person.is_some_and(|person| matches!(person.stands, Stands::Waits { .. })) {
                         self.sides[at].nudge(who, self.clock.now());
                     }
                 }
@@ -88,6 +90,11 @@ impl World {
                 continue;
             };
             let Some(head) = entry.waiters.front() else { continue };
+            // One who has vanished looks no more; his leaving is still to come.
+            let person = self.sides[at].people.get(&head.to);
+            if person.is_some_and(|person| matches!(person.stands, Stands::Vanished)) {
+                continue;
+            }
             let held = self.server.holders(key);
             let in_the_way = held.iter().any(|(_, mode)| !mode.is_compatible_with(head.mode));
             let elsewhere = self.sides[1 - at]
