@@ -31,7 +31,8 @@ pub trait Engine: Debug + Send + Sync + 'static {
     fn acquire(&self, request: AcquireRequest);
 
     /// Ends an [`Attempt::Queue`] or [`Attempt::Poll`] that nobody waits for any more. The attempt is answered all the
-    /// same: with the grant if it came first, else with `Ok(None)`.
+    /// same: with the grant if it came first, else with `Ok(None)`. The engine was given the request before; if it does
+    /// not know the flight, it has answered it, and there is nothing to do.
     fn abandon(&self, key: Key, flight: u64);
 
     /// Takes a key back. For a grant that is [`ordered`](Grant::ordered), a later request for the same key must reach
@@ -164,7 +165,8 @@ impl AcquireReply {
         }
     }
 
-    /// Hands the answer to the gate. A grant that nobody waits for any more is released at once.
+    /// Hands the answer to the gate. A grant that nobody waits for any more is released at once. A grant on a session
+    /// that is lost by now counts as a connection that was lost, and is not released.
     pub fn send(mut self, answer: Result<Option<Grant>, EngineError>) {
         if let Some(gate) = self.gate.take() {
             gate.answered(self.key, self.flight, answer);
