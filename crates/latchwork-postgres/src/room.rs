@@ -33,7 +33,7 @@ impl Room {
 
     /// Takes room for one lock until the reservation is dropped.
     pub(crate) fn reserve(&self) -> Option<Reservation<'_>> {
-        (self.take(1) == 1).then_some(Reservation(Some(self)))
+        (self.take(1) == 1).then(|| Reservation(Some(self)))
     }
 
     pub(crate) fn taken(&self) -> usize {
@@ -74,5 +74,17 @@ mod tests {
         assert_eq!(room.taken(), 1);
         room.set_limit(0);
         assert_eq!(room.take(1), 0);
+    }
+
+    #[test]
+    fn a_reservation_gives_back_what_it_took_and_one_that_failed_gives_nothing() {
+        let room = Room::new(1);
+        let reserved = room.reserve().unwrap();
+        assert!(room.reserve().is_none());
+        assert_eq!(room.taken(), 1);
+        drop(reserved);
+        assert_eq!(room.taken(), 0);
+        room.reserve().unwrap().keep();
+        assert_eq!(room.taken(), 1);
     }
 }
