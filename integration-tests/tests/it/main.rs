@@ -16,3 +16,4 @@ mod outages;
 mod sql_forms;
 mod tls;
 mod transaction_scope;
+mod worlds;
