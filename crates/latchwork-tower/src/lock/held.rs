@@ -4,7 +4,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use latchwork_core::{Guard, HoldState, Key, Mode};
+use latchwork_core::{Guard, HoldState, Key, Mode, ReleaseError};
 
 /// The lock that the request being handled holds, as its handler sees it.
 ///
@@ -106,6 +106,12 @@ impl Hold {
 
     pub(super) fn lost(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
         lock(&self.0).as_ref().map(Guard::lost)
+    }
+
+    /// Gives the lock up now; the future tells what became of it.
+    pub(super) fn release(self) -> Option<impl Future<Output = Result<(), ReleaseError>> + Send> {
+        let guard = lock(&self.0).take();
+        guard.map(Guard::release)
     }
 }
 

@@ -13,8 +13,9 @@ use crate::RequestHead;
 /// instance of the service they reach.
 ///
 /// The key is acquired before the inner service is called, and given up when the inner service's future ends: done,
-/// panicked, or dropped because the client has left. That happens before the response is returned, and does not wait
-/// for the lock server: the release goes out with the next statement. The response's body is sent without the lock.
+/// panicked, or dropped because the client has left. The response waits, for at most a second, until the lock server has
+/// said that the key is free: a client that goes on to another instance is not kept out by its own last request. The
+/// response's body is sent without the lock.
 ///
 /// | what | answer |
 /// |---|---|
