@@ -5,7 +5,7 @@
 //! - The [`promises`] are generic over the world. [`promises_of_every_scope`], [`promises_of_sessions`],
 //!   [`promises_of_turns`], [`promises_of_attempts`] and [`promises_of_outages`] write one test a promise for the world
 //!   that they are given.
-//! - [`check`] runs one promise in a fresh world. Afterwards, whatever the promise was, the server must hold nothing,
+//! - [`check()`] runs one promise in a fresh world. Afterwards, whatever the promise was, the server must hold nothing,
 //!   nobody may wait there, the gates must be empty, and the server's log must be quiet.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail, helpers included")]
