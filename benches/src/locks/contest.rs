@@ -151,9 +151,9 @@ fn tell(tasks: usize, standings: &[Standing], report: &mut Report) {
             "{tasks:>5}  {:<20}{:>14.0}{:>14}{:>14}{:>14}",
             standing.name,
             standing.per_second,
-            p50.map_or("-".into(), |micros| format!("{micros:.1} us")),
-            p99.map_or("-".into(), |micros| format!("{micros:.1} us")),
-            ratio.map_or("-".into(), |ratio| format!("{ratio:.2} x")),
+            shown(p50, "us"),
+            shown(p99, "us"),
+            shown(ratio, "x"),
         );
         report.row(json!({
             "tasks": tasks,
@@ -164,6 +164,10 @@ fn tell(tasks: usize, standings: &[Standing], report: &mut Report) {
             "ours_over_it": ratio,
         }));
     }
+}
+
+fn shown(value: Option<f64>, unit: &str) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2} {unit}"))
 }
 
 fn conclude(standings: &[Standing], report: &mut Report) {

@@ -19,13 +19,18 @@ pub(crate) enum Release {
 pub(crate) struct Ours {
     locks: Locks,
     release: Release,
+    /// Hand-overs before the contest: every key has one task, so there must be no more.
+    handed_over: u64,
 }
 
 impl Ours {
     pub(crate) fn new(postgres: &Postgres, release: Release) -> Self {
+        let locks = postgres.locks();
+        let handed_over = locks.stats().handed_over;
         Self {
-            locks: postgres.locks(),
+            locks,
             release,
+            handed_over,
         }
     }
 }
@@ -48,7 +53,12 @@ impl Contender for Ours {
             .try_acquire(Key::bigint(0))
             .await?
             .ok_or("the last key was not free")?;
-        Ok(last.release().await?)
+        last.release().await?;
+        if self.locks.stats().handed_over == self.handed_over {
+            Ok(())
+        } else {
+            Err("a key went from one holder to the next without a word to the server".into())
+        }
     }
 }
 
