@@ -2,7 +2,7 @@
 //! the locks.
 //!
 //! - [`Locks`] is the front: it acquires keys and slots for a process, through one [`engine`].
-//! - A [`Key`](key::Key) says what is locked, a [`Mode`] how, a [`Guard`] that it is held, a [`Permit`] that one of
+//! - A [`Key`] says what is locked, a [`Mode`] how, a [`Guard`] that it is held, a [`Permit`] that one of
 //!   several slots is.
 //! - The local gate gives exclusion inside the process, queues local waiters, and hands a key from one to the next
 //!   without a word to the server, within a [`HandOverBound`].

@@ -303,13 +303,7 @@ impl Inner {
                     mode,
                     attempt,
                     flight,
-                } => {
-                    let reply = AcquireReply::new(Arc::clone(self), key, flight);
-                    self.engine.acquire(AcquireRequest::new(key, mode, attempt, reply));
-                    if matches!(attempt, Attempt::Queue { .. } | Attempt::Poll) {
-                        self.shard(key).sent(key, flight, &mut actions);
-                    }
-                }
+                } => self.ask(key, mode, attempt, flight, &mut actions),
                 Action::Abandon { key, flight } => self.engine.abandon(key, flight),
                 Action::Release {
                     key,
@@ -326,15 +320,7 @@ impl Inner {
                         self.tell_given_up();
                     }
                 }
-                Action::Give { to, key, grant, turn } => {
-                    if let Err(Ok(Some(claim))) = to.send(Ok(Some(self.claim(key, grant, turn)))) {
-                        // Taken apart and not dropped: a long row of waiters that have gone must not recurse.
-                        claim.forget();
-                        let now = self.clock.now();
-                        self.shard(key).release(key, turn, now, &mut actions);
-                        self.tell_given_up();
-                    }
-                }
+                Action::Give { to, key, grant, turn } => self.give(to, key, grant, turn, &mut actions),
                 // Whoever has gone needs no answer.
                 Action::Deny { to } => drop(to.send(Ok(None))),
                 Action::Fail { to, error } => drop(to.send(Err(error))),
@@ -344,6 +330,24 @@ impl Inner {
         actions.clear();
         // A thread that ends keeps nothing.
         let _ = SPARE.try_with(|spare| spare.set(actions));
+    }
+
+    fn ask(self: &Arc<Self>, key: Key, mode: Mode, attempt: Attempt, flight: u64, actions: &mut Vec<Action<Answer>>) {
+        let reply = AcquireReply::new(Arc::clone(self), key, flight);
+        self.engine.acquire(AcquireRequest::new(key, mode, attempt, reply));
+        if matches!(attempt, Attempt::Queue { .. } | Attempt::Poll) {
+            self.shard(key).sent(key, flight, actions);
+        }
+    }
+
+    fn give(self: &Arc<Self>, to: Answer, key: Key, grant: Grant, turn: u64, actions: &mut Vec<Action<Answer>>) {
+        if let Err(Ok(Some(claim))) = to.send(Ok(Some(self.claim(key, grant, turn)))) {
+            // Taken apart and not dropped: a long row of waiters that have gone must not recurse.
+            claim.forget();
+            let now = self.clock.now();
+            self.shard(key).release(key, turn, now, actions);
+            self.tell_given_up();
+        }
     }
 }
 

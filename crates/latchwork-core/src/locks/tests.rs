@@ -3,8 +3,9 @@ mod order;
 use std::time::Duration;
 
 use crate::{
-    Acquire, AcquireBuilder, AcquireError, Guard, Locks, Permit, Slots, Stats, TryAcquire,
-    engine::{Attempt, EngineErrorKind},
+    Acquire, AcquireBuilder, AcquireError, Guard, Locks, Moment, Permit, Slots, Stats, TryAcquire,
+    engine::{Attempt, EngineError, EngineErrorKind},
+    gate::Want,
     memory::MemoryServer,
     slots::{AcquirePermit, PermitBuilder, TryAcquirePermit},
     testing::{Polled, ScriptedEngine, poll},
@@ -211,7 +212,7 @@ async fn clones_and_namespaces_share_one_gate_and_names_differ_by_namespace() {
 }
 
 #[tokio::test]
-async fn the_counters_tell_what_happened_to_keys_and_slots() {
+async fn the_counters_tell_what_happened_to_keys() {
     let (engine, locks, _) = ScriptedEngine::new();
     let first = held(&engine, &locks);
     assert!(Polled::new(locks.try_acquire("job")).ready().unwrap().is_none());
@@ -240,6 +241,16 @@ async fn the_counters_tell_what_happened_to_keys_and_slots() {
     };
     assert_eq!(locks.stats(), expected);
 
+    let mut failing = poll(locks.try_acquire("job"));
+    let error = EngineError::new(EngineErrorKind::Failed);
+    engine.asked(ONCE).reply.send(Err(error));
+    assert!(failing.ready().is_err());
+    assert_eq!(locks.stats().failed, 1);
+}
+
+#[tokio::test]
+async fn the_counters_tell_what_happened_to_slots_and_outlive_the_pool() {
+    let (engine, locks, _) = ScriptedEngine::new();
     let pool = locks.slots("pool", 1).unwrap();
     let mut attempt = poll(pool.try_acquire());
     let request = engine.asked_for_slots();
@@ -247,29 +258,42 @@ async fn the_counters_tell_what_happened_to_keys_and_slots() {
     request.reply.send(Ok(vec![(0, engine.a_grant())]));
     let permit = attempt.ready().unwrap().unwrap();
     assert!(Polled::new(pool.try_acquire()).ready().unwrap().is_none());
+    let mut next = poll(pool.acquire().without_limit());
+    drop(poll(pool.acquire().without_limit()));
+    drop(permit);
+    let next = next.ready().unwrap();
     let expected = Stats {
         holders: 1,
-        granted: 2,
-        denied: 2,
-        ..expected
+        granted: 1,
+        handed_over: 1,
+        denied: 1,
+        abandoned: 1,
+        released: 1,
+        ..Stats::default()
     };
     assert_eq!(locks.stats(), expected);
-    // They outlive the pool.
-    drop(permit);
-    drop(pool);
+    drop((next, pool));
     engine.released();
+    drop(engine.asked_for_slots());
     let expected = Stats {
         holders: 0,
         released: 2,
         ..expected
     };
     assert_eq!(locks.stats(), expected);
+}
 
-    let mut failing = poll(locks.try_acquire("job"));
-    engine
-        .asked(ONCE)
-        .reply
-        .send(Err(crate::engine::EngineError::new(EngineErrorKind::Failed)));
-    assert!(failing.ready().is_err());
-    assert_eq!(locks.stats().failed, 1);
+#[test]
+fn a_long_row_of_waiters_that_have_gone_without_a_word_is_passed_over() {
+    let (engine, locks, _) = ScriptedEngine::new();
+    let guard = held(&engine, &locks);
+    for _ in 0..50_000 {
+        let want = Want::Queue { until: Moment::NEVER };
+        drop(locks.inner.enter(guard.key(), guard.mode(), want));
+    }
+    let mut stays = poll(locks.acquire("job").without_limit());
+    drop(guard);
+    stays.ready().unwrap().leak();
+    assert_eq!(locks.stats().handed_over, 50_001);
+    assert!(engine.has_nothing_to_do());
 }
