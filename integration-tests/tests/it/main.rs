@@ -4,7 +4,6 @@
 
 mod conformance;
 mod connecting;
-mod engine;
 mod fake_server;
 mod holders;
 mod http;
@@ -13,7 +12,9 @@ mod keys;
 mod losses;
 mod onlooker;
 mod outages;
+mod quiet;
 mod sql_forms;
 mod tls;
 mod transaction_scope;
+mod waiting;
 mod worlds;

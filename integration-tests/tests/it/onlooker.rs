@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
+use latchwork_core::Key;
 use latchwork_harness::{Cluster, Installation};
 use latchwork_postgres::{Config, Postgres, PostgresOptions, Timing};
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
@@ -114,6 +115,14 @@ impl Onlooker {
     /// How many advisory locks others hold.
     pub(crate) async fn held(&self) -> i64 {
         self.locks("granted").await
+    }
+
+    /// Whether others hold a key that is a bigint.
+    pub(crate) async fn sees_held(&self, key: Key) -> bool {
+        let key = key.as_bigint().unwrap();
+        let (high, low) = ((key >> 32) as u32, key as u32);
+        let which = format!("granted AND objsubid = 1 AND classid = {high} AND objid = {low}");
+        self.locks(&which).await == 1
     }
 
     /// How many sessions queue for an advisory lock.
