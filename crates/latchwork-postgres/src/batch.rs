@@ -17,7 +17,7 @@ use crate::{
     inbox::Ask,
     link::{End, Link},
     room::Room,
-    sql::{self, Kind},
+    sql::{self, Kind, Number},
     statements::Statements,
     wait::Wait,
 };
@@ -110,17 +110,34 @@ impl Batch {
 
     fn add_release(&mut self, release: ReleaseRequest) {
         let kind = Kind::of(release.key, release.mode);
-        match self.unlocks.iter_mut().find(|unlocks| unlocks.kind == kind && unlocks.releases.len() < MAX_KEYS) {
+        match self
+            .unlocks
+            .iter_mut()
+            .find(|unlocks| unlocks.kind == kind && unlocks.releases.len() < MAX_KEYS)
+        {
             Some(unlocks) => unlocks.releases.push(release),
-            None => self.unlocks.push(Unlocks { kind, releases: vec![release], was_held: Vec::new() }),
+            None => self.unlocks.push(Unlocks {
+                kind,
+                releases: vec![release],
+                was_held: Vec::new(),
+            }),
         }
     }
 
     fn add_ask(&mut self, ask: Ask) {
         let kind = Kind::of(ask.key(), ask.mode());
-        match self.tries.iter_mut().find(|tries| tries.kind == kind && tries.asks.len() < MAX_KEYS) {
+        match self
+            .tries
+            .iter_mut()
+            .find(|tries| tries.kind == kind && tries.asks.len() < MAX_KEYS)
+        {
             Some(tries) => tries.asks.push(ask),
-            None => self.tries.push(Tries { kind, asks: vec![ask], granted: Vec::new(), error: None }),
+            None => self.tries.push(Tries {
+                kind,
+                asks: vec![ask],
+                granted: Vec::new(),
+                error: None,
+            }),
         }
     }
 
@@ -130,9 +147,19 @@ impl Batch {
         let want = room.take(wanted);
         self.reserved += want;
         if want > 0 {
-            self.slots.push(SomeOf { request, keys, want, taken: Vec::new(), error: None });
+            self.slots.push(SomeOf {
+                request,
+                keys,
+                want,
+                taken: Vec::new(),
+                error: None,
+            });
         } else {
-            let answer = if wanted > 0 { Err(too_many(room)) } else { Ok(Vec::new()) };
+            let answer = if wanted > 0 {
+                Err(too_many(room))
+            } else {
+                Ok(Vec::new())
+            };
             request.reply.send(answer);
         }
     }
@@ -182,7 +209,11 @@ impl Batch {
     async fn reconcile(&mut self, link: &mut Link, error: &EngineError) -> Result<(), End> {
         let own = Self::own(link).await?;
         let unsure = self.unsure(&own);
-        let own = if unsure.is_empty() { own } else { Self::clear(link, unsure.clone()).await? };
+        let own = if unsure.is_empty() {
+            own
+        } else {
+            Self::clear(link, unsure.clone()).await?
+        };
         link.held = own.len();
         for unlocks in &mut self.unlocks {
             if unlocks.was_held.is_empty() {
@@ -196,7 +227,11 @@ impl Batch {
                 tries.error.get_or_insert_with(|| error.clone());
             }
             if tries.error.is_some() {
-                tries.granted = tries.asks.iter().map(|ask| own.contains(&(ask.key(), ask.mode()))).collect();
+                tries.granted = tries
+                    .asks
+                    .iter()
+                    .map(|ask| own.contains(&(ask.key(), ask.mode())))
+                    .collect();
             }
         }
         for some in &mut self.slots {
@@ -205,7 +240,9 @@ impl Batch {
                 some.error.get_or_insert_with(|| error.clone());
             }
             if some.error.is_some() {
-                let taken = (0..).zip(&some.keys).filter(|(_, key)| own.contains(&(**key, Mode::Exclusive)));
+                let taken = (0..)
+                    .zip(&some.keys)
+                    .filter(|(_, key)| own.contains(&(**key, Mode::Exclusive)));
                 some.taken = taken.map(|(at, _)| at).collect();
             }
         }
@@ -220,11 +257,21 @@ impl Batch {
     /// batch. It may be held once, or twice: `pg_locks` shows no count.
     fn unsure(&self, own: &HashSet<(Key, Mode)>) -> Vec<(Key, Mode)> {
         let failed = self.unlocks.iter().filter(|unlocks| unlocks.was_held.is_empty());
-        let released = failed.flat_map(|unlocks| &unlocks.releases).map(|release| (release.key, release.mode));
+        let released = failed
+            .flat_map(|unlocks| &unlocks.releases)
+            .map(|release| (release.key, release.mode));
         let mut unsure: Vec<_> = released.filter(|lock| own.contains(lock)).collect();
         if !unsure.is_empty() {
-            let tried = self.tries.iter().flat_map(|tries| &tries.asks).map(|ask| (ask.key(), ask.mode()));
-            let slots = self.slots.iter().flat_map(|some| &some.keys).map(|key| (*key, Mode::Exclusive));
+            let tried = self
+                .tries
+                .iter()
+                .flat_map(|tries| &tries.asks)
+                .map(|ask| (ask.key(), ask.mode()));
+            let slots = self
+                .slots
+                .iter()
+                .flat_map(|some| &some.keys)
+                .map(|key| (*key, Mode::Exclusive));
             let asked: HashSet<_> = tried.chain(slots).collect();
             unsure.retain(|lock| asked.contains(lock));
         }
@@ -253,7 +300,10 @@ impl Batch {
     }
 
     fn granted(&self) -> usize {
-        let tries = self.tries.iter().map(|tries| tries.granted.iter().filter(|granted| **granted).count());
+        let tries = self
+            .tries
+            .iter()
+            .map(|tries| tries.granted.iter().filter(|granted| **granted).count());
         tries.sum::<usize>() + self.slots.iter().map(|some| some.taken.len()).sum::<usize>()
     }
 
@@ -270,7 +320,10 @@ impl Batch {
                 release.reply.send(Ok(was_held));
             }
         }
-        for Tries { asks, granted, error, .. } in self.tries {
+        for Tries {
+            asks, granted, error, ..
+        } in self.tries
+        {
             for (ask, granted) in asks.into_iter().zip(granted) {
                 match (granted, &error, ask) {
                     (true, _, ask) => ask.answer(Ok(Some(grant.clone()))),
@@ -280,14 +333,20 @@ impl Batch {
                 }
             }
         }
-        for SomeOf { request, taken, error, .. } in self.slots {
+        for SomeOf {
+            request, taken, error, ..
+        } in self.slots
+        {
             let answer = match error {
                 Some(error) if taken.is_empty() => Err(error),
                 _ => Ok(taken.into_iter().map(|at| (at, grant.clone())).collect()),
             };
             request.reply.send(answer);
         }
-        Rest { waits: still_waiting, releases: self.again }
+        Rest {
+            waits: still_waiting,
+            releases: self.again,
+        }
     }
 
     /// Tells everybody that the connection has ended.
@@ -314,16 +373,21 @@ impl Batch {
         let mut calls = Vec::new();
         for unlocks in &self.unlocks {
             let keys = Keys::new(unlocks.kind, unlocks.releases.iter().map(|release| release.key));
-            let statement = statements.unlock(link, unlocks.kind).await?;
+            let number = Number::of(unlocks.releases.len());
+            let statement = statements.unlock(link, unlocks.kind, number).await?;
             calls.push(keys.call(&link.client, statement, None));
         }
         for tries in &self.tries {
             let keys = Keys::new(tries.kind, tries.asks.iter().map(Ask::key));
-            let statement = statements.try_lock(link, tries.kind).await?;
+            let number = Number::of(tries.asks.len());
+            let statement = statements.try_lock(link, tries.kind, number).await?;
             calls.push(keys.call(&link.client, statement, None));
         }
         for some in &self.slots {
-            let kind = some.keys.first().map_or(Kind::ALL[0], |key| Kind::of(*key, Mode::Exclusive));
+            let kind = some
+                .keys
+                .first()
+                .map_or(Kind::ALL[0], |key| Kind::of(*key, Mode::Exclusive));
             let keys = Keys::new(kind, some.keys.iter().copied());
             let want = i32::try_from(some.want).unwrap_or(i32::MAX);
             let statement = statements.take_some(link, kind).await?;
@@ -333,7 +397,7 @@ impl Batch {
     }
 }
 
-/// Keys as the arrays that a statement takes.
+/// Keys as the arrays that a statement takes; a lock statement for one key takes it as it is.
 enum Keys {
     Bigints(Vec<i64>),
     Pairs(Vec<i32>, Vec<i32>),
@@ -353,9 +417,15 @@ impl Keys {
         let client = Arc::clone(client);
         Box::pin(async move {
             match (&self, &want) {
-                (Self::Bigints(keys), None) => client.query(&statement, &[keys]).await,
+                (Self::Bigints(keys), None) => match keys.as_slice() {
+                    [key] => client.query(&statement, &[key]).await,
+                    keys => client.query(&statement, &[&keys]).await,
+                },
                 (Self::Bigints(keys), Some(want)) => client.query(&statement, &[keys, want]).await,
-                (Self::Pairs(firsts, seconds), None) => client.query(&statement, &[firsts, seconds]).await,
+                (Self::Pairs(firsts, seconds), None) => match (firsts.as_slice(), seconds.as_slice()) {
+                    ([first], [second]) => client.query(&statement, &[first, second]).await,
+                    (firsts, seconds) => client.query(&statement, &[&firsts, &seconds]).await,
+                },
                 (Self::Pairs(firsts, seconds), Some(want)) => client.query(&statement, &[firsts, seconds, want]).await,
             }
         })

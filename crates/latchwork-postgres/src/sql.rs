@@ -37,14 +37,29 @@ pub(crate) struct Kind {
 
 impl Kind {
     pub(crate) const ALL: [Self; 4] = [
-        Self { pair: false, mode: Mode::Exclusive },
-        Self { pair: false, mode: Mode::Shared },
-        Self { pair: true, mode: Mode::Exclusive },
-        Self { pair: true, mode: Mode::Shared },
+        Self {
+            pair: false,
+            mode: Mode::Exclusive,
+        },
+        Self {
+            pair: false,
+            mode: Mode::Shared,
+        },
+        Self {
+            pair: true,
+            mode: Mode::Exclusive,
+        },
+        Self {
+            pair: true,
+            mode: Mode::Shared,
+        },
     ];
 
     pub(crate) const fn of(key: Key, mode: Mode) -> Self {
-        Self { pair: key.as_pair().is_some(), mode }
+        Self {
+            pair: key.as_pair().is_some(),
+            mode,
+        }
     }
 
     /// The place of this kind in [`Kind::ALL`].
@@ -63,27 +78,44 @@ impl Kind {
         }
     }
 
-    /// Calls a function once for each key, in order, and returns one row with all answers.
-    fn for_each_key(self, function: &str) -> String {
-        if self.pair {
-            format!(
+    /// Calls a function once for each key, in order, and returns one row with all answers. One key alone needs no scan,
+    /// which is a fifth of the time of a lone acquire.
+    fn for_each_key(self, function: &str, keys: Number) -> String {
+        match (keys, self.pair) {
+            (Number::One, false) => format!("SELECT ARRAY[{function}($1::pg_catalog.int8)]"),
+            (Number::One, true) => format!("SELECT ARRAY[{function}($1::pg_catalog.int4, $2::pg_catalog.int4)]"),
+            (Number::Many, false) => {
+                format!("SELECT pg_catalog.array_agg({function}(k)) FROM pg_catalog.unnest($1::pg_catalog.int8[]) AS k")
+            }
+            (Number::Many, true) => format!(
                 "SELECT pg_catalog.array_agg({function}(a, b)) \
                  FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.int4[]), pg_catalog.unnest($2::pg_catalog.int4[])) \
                  AS k(a, b)"
-            )
-        } else {
-            format!("SELECT pg_catalog.array_agg({function}(k)) FROM pg_catalog.unnest($1::pg_catalog.int8[]) AS k")
+            ),
         }
     }
 
     /// Tries each key once.
-    pub(crate) fn try_lock(self) -> String {
-        self.for_each_key(&format!("pg_catalog.pg_try_advisory_lock{}", self.suffix()))
+    pub(crate) fn try_lock(self, keys: Number) -> String {
+        self.for_each_key(&format!("pg_catalog.pg_try_advisory_lock{}", self.suffix()), keys)
     }
 
     /// Releases each key once.
-    pub(crate) fn unlock(self) -> String {
-        self.for_each_key(&format!("pg_catalog.pg_advisory_unlock{}", self.suffix()))
+    pub(crate) fn unlock(self, keys: Number) -> String {
+        self.for_each_key(&format!("pg_catalog.pg_advisory_unlock{}", self.suffix()), keys)
+    }
+}
+
+/// Whether a statement takes one key, or an array of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Number {
+    One,
+    Many,
+}
+
+impl Number {
+    pub(crate) const fn of(keys: usize) -> Self {
+        if keys == 1 { Self::One } else { Self::Many }
     }
 }
 
@@ -145,13 +177,21 @@ pub(crate) fn try_shared(key: Key) -> String {
 
 /// Releases one key once.
 pub(crate) fn unlock(key: Key, mode: Mode) -> String {
-    format!("SELECT pg_catalog.pg_advisory_unlock{}({})", Kind::of(key, mode).suffix(), arguments(key))
+    format!(
+        "SELECT pg_catalog.pg_advisory_unlock{}({})",
+        Kind::of(key, mode).suffix(),
+        arguments(key)
+    )
 }
 
 /// All advisory locks of this database, and whose they are. The lock table is read once, so that the rows fit each
 /// other.
 pub(crate) fn inspect(major: u32) -> String {
-    let waitstart = if major >= 14 { "waitstart" } else { "NULL::pg_catalog.timestamptz AS waitstart" };
+    let waitstart = if major >= 14 {
+        "waitstart"
+    } else {
+        "NULL::pg_catalog.timestamptz AS waitstart"
+    };
     format!(
         "WITH l AS MATERIALIZED (SELECT classid, objid, objsubid, mode, granted, pid, {waitstart} \
          FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND database = \
@@ -185,7 +225,13 @@ mod tests {
 
     #[test]
     fn the_sign_of_a_key_is_inside_the_cast() {
-        assert_eq!(arguments(Key::bigint(i64::MIN)), "'-9223372036854775808'::pg_catalog.int8");
-        assert_eq!(arguments(Key::pair(-1, 2)), "'-1'::pg_catalog.int4, '2'::pg_catalog.int4");
+        assert_eq!(
+            arguments(Key::bigint(i64::MIN)),
+            "'-9223372036854775808'::pg_catalog.int8"
+        );
+        assert_eq!(
+            arguments(Key::pair(-1, 2)),
+            "'-1'::pg_catalog.int4, '2'::pg_catalog.int4"
+        );
     }
 }

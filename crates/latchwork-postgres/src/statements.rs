@@ -4,35 +4,46 @@ use tokio_postgres::Statement;
 
 use crate::{
     link::{End, Link},
-    sql::{self, Kind},
+    sql::{self, Kind, Number},
 };
 
 /// Prepared statements.
 #[derive(Debug, Default)]
 pub(crate) struct Statements {
-    tries: [Option<Statement>; 4],
-    unlocks: [Option<Statement>; 4],
+    tries: [[Option<Statement>; 2]; 4],
+    unlocks: [[Option<Statement>; 2]; 4],
     some: [Option<Statement>; 2],
 }
 
 impl Statements {
     /// Prepares what nearly every batch needs.
     pub(crate) async fn prepare_common(&mut self, link: &mut Link) -> Result<(), End> {
-        self.try_lock(link, Kind::ALL[0]).await?;
-        self.unlock(link, Kind::ALL[0]).await?;
+        for keys in [Number::One, Number::Many] {
+            self.try_lock(link, Kind::ALL[0], keys).await?;
+            self.unlock(link, Kind::ALL[0], keys).await?;
+        }
         Ok(())
     }
 
-    pub(crate) async fn try_lock(&mut self, link: &mut Link, kind: Kind) -> Result<Statement, End> {
-        prepared(&mut self.tries[kind.index()], link, || kind.try_lock()).await
+    pub(crate) async fn try_lock(&mut self, link: &mut Link, kind: Kind, keys: Number) -> Result<Statement, End> {
+        prepared(&mut self.tries[kind.index()][keys as usize], link, || {
+            kind.try_lock(keys)
+        })
+        .await
     }
 
-    pub(crate) async fn unlock(&mut self, link: &mut Link, kind: Kind) -> Result<Statement, End> {
-        prepared(&mut self.unlocks[kind.index()], link, || kind.unlock()).await
+    pub(crate) async fn unlock(&mut self, link: &mut Link, kind: Kind, keys: Number) -> Result<Statement, End> {
+        prepared(&mut self.unlocks[kind.index()][keys as usize], link, || {
+            kind.unlock(keys)
+        })
+        .await
     }
 
     pub(crate) async fn take_some(&mut self, link: &mut Link, kind: Kind) -> Result<Statement, End> {
-        prepared(&mut self.some[usize::from(kind.is_pair())], link, || sql::take_some(kind.is_pair())).await
+        prepared(&mut self.some[usize::from(kind.is_pair())], link, || {
+            sql::take_some(kind.is_pair())
+        })
+        .await
     }
 }
 

@@ -23,7 +23,13 @@ async fn connect(cluster: &Cluster, name: &str) -> Postgres {
 async fn holders_and_waiters_are_shown_with_name_and_identity(cluster: &Cluster) {
     let (holder, waiter) = (connect(cluster, "billing").await, connect(cluster, "reports").await);
     let guard = holder.locks().try_acquire("reindex").await.unwrap().unwrap();
-    let pair = holder.locks().try_acquire(Key::pair(-1, 7)).shared().await.unwrap().unwrap();
+    let pair = holder
+        .locks()
+        .try_acquire(Key::pair(-1, 7))
+        .shared()
+        .await
+        .unwrap()
+        .unwrap();
     let waiting = tokio::spawn(waiter.locks().acquire("reindex").within(Duration::from_secs(20)));
 
     let deadline = SystemTime::now() + Duration::from_secs(10);
@@ -38,12 +44,20 @@ async fn holders_and_waiters_are_shown_with_name_and_identity(cluster: &Cluster)
     assert_eq!(guard.key(), keys::REINDEX);
     let held: Vec<_> = seen.holders_of(keys::REINDEX).collect();
     assert_eq!(held.len(), 1);
-    assert_eq!((held[0].name.as_deref(), held[0].mode), (Some("shop:reindex"), Mode::Exclusive));
+    assert_eq!(
+        (held[0].name.as_deref(), held[0].mode),
+        (Some("shop:reindex"), Mode::Exclusive)
+    );
     let session = held[0].session.as_ref().unwrap();
     assert_eq!(session.identity.as_ref(), Some(holder.identity()));
     assert_eq!(session.user.as_deref(), Some("postgres"));
     assert!(session.since.unwrap() <= SystemTime::now());
-    assert_eq!(seen.holders_of(pair.key()).map(|holder| holder.mode).collect::<Vec<_>>(), [Mode::Shared]);
+    assert_eq!(
+        seen.holders_of(pair.key())
+            .map(|holder| holder.mode)
+            .collect::<Vec<_>>(),
+        [Mode::Shared]
+    );
 
     let waits: Vec<_> = seen.waiters_for(keys::REINDEX).collect();
     assert_eq!(waits.len(), 1);

@@ -57,6 +57,8 @@ fn parallel_setting(installation: &Installation) -> &'static str {
 struct Forms {
     tries: [String; 4],
     unlocks: [String; 4],
+    one_try: [String; 4],
+    one_unlock: [String; 4],
     some: [String; 2],
 }
 
@@ -65,17 +67,16 @@ impl Forms {
         let cluster = verbose(installation.clone());
         let postgres = connect(&cluster.url(), PostgresOptions::default()).await;
         let locks = postgres.locks();
-        for key in [Key::bigint(1), Key::pair(1, 2)] {
+        for keys in [[Key::bigint(1), Key::bigint(2)], [Key::pair(1, 2), Key::pair(3, 4)]] {
             for mode in [Mode::Exclusive, Mode::Shared] {
-                locks
-                    .try_acquire(key)
-                    .mode(mode)
-                    .await
-                    .unwrap()
-                    .unwrap()
-                    .release()
-                    .await
-                    .unwrap();
+                // Two in one poll go into one batch, and one goes alone.
+                let [first, second] = keys.map(|key| locks.try_acquire(key).mode(mode));
+                let (first, second) = tokio::join!(first, second);
+                let [first, second] = [first, second].map(|guard| guard.unwrap().unwrap().release());
+                let released = tokio::join!(first, second);
+                released.0.and(released.1).unwrap();
+                let alone = locks.try_acquire(keys[0]).mode(mode).await.unwrap().unwrap();
+                alone.release().await.unwrap();
             }
         }
         for pool in [locks.slots("pool", 3), locks.slots_of_resource(7, 3)] {
@@ -93,7 +94,14 @@ impl Forms {
         let functions = |verb: &str| {
             ["(k)", "_shared(k)", "(a, b)", "_shared(a, b)"].map(|rest| find(&texts, &[&format!("{verb}{rest}")]))
         };
+        let ones = |verb: &str| {
+            let [bigint, pair] = ["($1::pg_catalog.int8)]", "($1::pg_catalog.int4, $2::pg_catalog.int4)]"];
+            [("", bigint), ("_shared", bigint), ("", pair), ("_shared", pair)]
+                .map(|(mode, rest)| find(&texts, &[&format!("SELECT ARRAY[pg_catalog.{verb}{mode}{rest}")]))
+        };
         Self {
+            one_try: ones("pg_try_advisory_lock"),
+            one_unlock: ones("pg_advisory_unlock"),
             tries: functions("array_agg(pg_catalog.pg_try_advisory_lock"),
             unlocks: functions("array_agg(pg_catalog.pg_advisory_unlock"),
             some: ["int8[]", "int4[]"].map(|kind| find(&texts, &["WITH RECURSIVE", "pg_try_advisory_lock", kind])),

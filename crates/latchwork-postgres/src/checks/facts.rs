@@ -98,8 +98,8 @@ fn settings_sql(settings: &SessionSettings, condition: &str) -> String {
         "SELECT pg_catalog.count(pg_catalog.set_config(name, value, false)) FROM (VALUES \
          ('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_in_transaction_session_timeout', '0'), \
          ('transaction_timeout', '0'), ('idle_session_timeout', '{silence}'), ('tcp_keepalives_idle', '{quarter}'), \
-         ('tcp_keepalives_interval', '{quarter}'), ('tcp_keepalives_count', '3'), ('tcp_user_timeout', '{silence}')\
-         ) AS wanted(name, value) \
+         ('tcp_keepalives_interval', '{quarter}'), ('tcp_keepalives_count', '3'), ('tcp_user_timeout', '{silence}'), \
+         ('plan_cache_mode', 'force_generic_plan')) AS wanted(name, value) \
          WHERE {condition} AND pg_catalog.current_setting(name, true) IS NOT NULL; \
          DO $latchwork$ BEGIN \
          IF {condition} AND pg_catalog.current_setting('client_connection_check_interval', true) IS NOT NULL THEN \

@@ -115,6 +115,39 @@ async fn a_batch_evaluates_each_key_exactly_once_and_in_order_under_every_plan()
     }
 }
 
+async fn one(session: &Onlooker, statement: &str, pairs: bool) -> Vec<bool> {
+    let row = if pairs {
+        session.0.query_one(statement, &[&-7_i32, &8_i32]).await
+    } else {
+        session.0.query_one(statement, &[&-7_i64]).await
+    };
+    row.unwrap().get(0)
+}
+
+#[tokio::test]
+async fn a_key_alone_is_evaluated_once_under_every_plan() {
+    for installation in majors() {
+        let forms = Forms::of(&installation).await;
+        let cluster = Cluster::builder().installation(installation).start().unwrap();
+        let other = Onlooker::new(&cluster.url()).await;
+        for (parallel, plans) in pushes() {
+            let session = planner(&cluster, parallel, plans).await;
+            let pid = session.pid().await;
+            for kind in 0..4 {
+                let pairs = kind >= 2;
+                assert_eq!(one(&session, &forms.one_try[kind], pairs).await, [true]);
+                assert_eq!(locks_of(&other, pid).await, 1);
+                assert_eq!(one(&other, &forms.one_try[kind], pairs).await, [kind % 2 == 1]);
+                assert_eq!(one(&session, &forms.one_unlock[kind], pairs).await, [true]);
+                // A key that was evaluated twice would still be held.
+                assert_eq!(locks_of(&other, pid).await, 0);
+                other.value("SELECT pg_advisory_unlock_all()").await;
+            }
+        }
+        assert_quiet(&cluster);
+    }
+}
+
 /// One random case of the statement that takes some of several keys.
 async fn some_of(session: &Onlooker, other: &Onlooker, statement: &Statement, pairs: bool) {
     let case = Case::new(fastrand::usize(0..12));
