@@ -5,7 +5,10 @@
 mod batches;
 mod slices;
 
-use latchwork_core::{Key, Mode};
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use latchwork_core::{Key, Locks, Mode};
 use latchwork_harness::{Cluster, Installation};
 use latchwork_postgres::PostgresOptions;
 
@@ -53,12 +56,27 @@ fn parallel_setting(installation: &Installation) -> &'static str {
     }
 }
 
-/// What the engine sends to try and to release keys of each kind, and to take some of several.
+/// What the engine sends to try keys of one kind, and to release them.
+struct Form {
+    tries: String,
+    unlocks: String,
+}
+
+impl Form {
+    /// Whether the keys are pairs.
+    fn pairs(&self) -> bool {
+        self.tries.contains("int4")
+    }
+
+    /// Whether it takes one key and not an array.
+    fn lone(&self) -> bool {
+        !self.tries.contains("[]")
+    }
+}
+
+/// All statements of a batch: to try and to release keys, and to take some of several bigints or pairs.
 struct Forms {
-    tries: [String; 4],
-    unlocks: [String; 4],
-    one_try: [String; 4],
-    one_unlock: [String; 4],
+    keys: Vec<Form>,
     some: [String; 2],
 }
 
@@ -67,45 +85,52 @@ impl Forms {
         let cluster = verbose(installation.clone());
         let postgres = connect(&cluster.url(), PostgresOptions::default()).await;
         let locks = postgres.locks();
-        for keys in [[Key::bigint(1), Key::bigint(2)], [Key::pair(1, 2), Key::pair(3, 4)]] {
-            for mode in [Mode::Exclusive, Mode::Shared] {
-                // Two in one poll go into one batch, and one goes alone.
-                let [first, second] = keys.map(|key| locks.try_acquire(key).mode(mode));
-                let (first, second) = tokio::join!(first, second);
-                let [first, second] = [first, second].map(|guard| guard.unwrap().unwrap().release());
-                let released = tokio::join!(first, second);
-                released.0.and(released.1).unwrap();
-                let alone = locks.try_acquire(keys[0]).mode(mode).await.unwrap().unwrap();
-                alone.release().await.unwrap();
-            }
+        for (mode, count) in [
+            (Mode::Exclusive, 1),
+            (Mode::Exclusive, 9),
+            (Mode::Shared, 1),
+            (Mode::Shared, 9),
+        ] {
+            pass_through(&locks, mode, (0..count).map(Key::bigint)).await;
+            pass_through(&locks, mode, (0..count).map(|number| Key::pair(number as i32, -1))).await;
         }
         for pool in [locks.slots("pool", 3), locks.slots_of_resource(7, 3)] {
-            pool.unwrap()
-                .try_acquire()
-                .await
-                .unwrap()
-                .unwrap()
-                .release()
-                .await
-                .unwrap();
+            let permit = pool.unwrap().try_acquire().await.unwrap().unwrap();
+            permit.release().await.unwrap();
         }
         locks.close().await;
+
         let texts = sent(&cluster);
-        let functions = |verb: &str| {
-            ["(k)", "_shared(k)", "(a, b)", "_shared(a, b)"].map(|rest| find(&texts, &[&format!("{verb}{rest}")]))
+        let is_try = |text: &&String| {
+            text.starts_with("SELECT ") && text.contains("pg_try_advisory_lock") && text.contains("$1")
         };
-        let ones = |verb: &str| {
-            let [bigint, pair] = ["($1::pg_catalog.int8)]", "($1::pg_catalog.int4, $2::pg_catalog.int4)]"];
-            [("", bigint), ("_shared", bigint), ("", pair), ("_shared", pair)]
-                .map(|(mode, rest)| find(&texts, &[&format!("SELECT ARRAY[pg_catalog.{verb}{mode}{rest}")]))
-        };
+        let tries: BTreeSet<&String> = texts.iter().filter(is_try).collect();
+        let keys = tries.into_iter().map(|tries| Form {
+            tries: tries.clone(),
+            unlocks: find(&texts, &[&tries.replace("pg_try_advisory_lock", "pg_advisory_unlock")]),
+        });
+        let keys: Vec<Form> = keys.collect();
+        for (pairs, lone) in [(false, false), (false, true), (true, false), (true, true)] {
+            let count = keys
+                .iter()
+                .filter(|form| (form.pairs(), form.lone()) == (pairs, lone))
+                .count();
+            assert_eq!(count, 2, "exclusive and shared; pairs {pairs}, lone {lone}: {texts:#?}");
+        }
         Self {
-            one_try: ones("pg_try_advisory_lock"),
-            one_unlock: ones("pg_advisory_unlock"),
-            tries: functions("array_agg(pg_catalog.pg_try_advisory_lock"),
-            unlocks: functions("array_agg(pg_catalog.pg_advisory_unlock"),
+            keys,
             some: ["int8[]", "int4[]"].map(|kind| find(&texts, &["WITH RECURSIVE", "pg_try_advisory_lock", kind])),
         }
+    }
+}
+
+/// Acquires keys and releases them, in one batch each: nothing runs between the polls.
+async fn pass_through(locks: &Locks, mode: Mode, keys: impl Iterator<Item = Key>) {
+    let tries = keys.map(|key| locks.try_acquire(key).mode(mode));
+    let guards = join_all(tries.collect::<Vec<_>>()).await;
+    let releases = guards.into_iter().map(|guard| guard.unwrap().unwrap().release());
+    for released in join_all(releases.collect::<Vec<_>>()).await {
+        released.unwrap();
     }
 }
 

@@ -40,7 +40,7 @@ async fn queued_keys(onlooker: &Onlooker) -> HashSet<i64> {
 fn tries(cluster: &Cluster) -> usize {
     let log = cluster.log();
     log.lines()
-        .filter(|line| line.contains("execute") && line.contains("array_agg(pg_catalog.pg_try_advisory_lock"))
+        .filter(|line| line.contains("execute") && line.contains("pg_try_advisory_lock"))
         .count()
 }
 

@@ -96,6 +96,30 @@ async fn a_network_that_thaws_in_time_gives_the_same_guard_back_once_the_server_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_was_waited_for_is_suspended_given_back_and_lost_like_any_other() {
+    let scene = Scene::new().await;
+    let direct = connect(&scene.cluster.url(), quick()).await;
+    for thaws_in_time in [true, false] {
+        let theirs = direct.locks().acquire("job").within(SOON).await.unwrap();
+        let waiting = tokio::spawn(scene.locks.acquire("job").within(SOON));
+        scene.onlooker.waiter().await;
+        theirs.release().await.unwrap();
+        let guard = waiting.await.unwrap().unwrap();
+        scene.freeze(&guard).await;
+        if thaws_in_time {
+            scene.proxy.thaw();
+            eventually("it believes again", async || guard.is_held()).await;
+            guard.release().await.unwrap();
+        } else {
+            assert_lost_once(&scene.locks, vec![guard]).await;
+            eventually("the server lets go", async || scene.onlooker.held().await == 0).await;
+            scene.proxy.thaw();
+        }
+    }
+    assert_works(&scene.locks, &scene.onlooker).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn answers_that_come_too_late_suspend_as_well() {
     let scene = Scene::new().await;
     let guard = scene.acquire().await;

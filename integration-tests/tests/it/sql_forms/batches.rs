@@ -5,7 +5,7 @@ use latchwork_harness::{Cluster, Installation};
 use latchwork_postgres::PostgresOptions;
 use tokio_postgres::Statement;
 
-use super::{Forms, parallel_setting, planner, pushes};
+use super::{Form, Forms, parallel_setting, planner, pushes};
 use crate::onlooker::{Onlooker, assert_quiet, connect, majors};
 
 /// Random keys of one kind, and which of them another session holds.
@@ -51,18 +51,30 @@ impl Case {
     async fn run(
         &self,
         session: &Onlooker,
+        form: &Form,
         statement: &Statement,
-        pairs: bool,
         which: impl Fn(usize) -> bool,
     ) -> Vec<bool> {
         let chosen: Vec<usize> = (0..self.bigints.len()).filter(|at| which(*at)).collect();
+        if !form.lone() {
+            return self.call(session, form, statement, &chosen).await;
+        }
+        let mut answers = Vec::new();
+        for at in chosen {
+            answers.extend(self.call(session, form, statement, &[at]).await);
+        }
+        answers
+    }
+
+    async fn call(&self, session: &Onlooker, form: &Form, statement: &Statement, chosen: &[usize]) -> Vec<bool> {
         let bigints: Vec<i64> = chosen.iter().map(|at| self.bigints[*at]).collect();
         let firsts: Vec<i32> = chosen.iter().map(|at| self.firsts[*at]).collect();
         let seconds: Vec<i32> = chosen.iter().map(|at| self.seconds[*at]).collect();
-        let row = if pairs {
-            session.0.query_one(statement, &[&firsts, &seconds]).await
-        } else {
-            session.0.query_one(statement, &[&bigints]).await
+        let row = match (form.pairs(), form.lone()) {
+            (false, false) => session.0.query_one(statement, &[&bigints]).await,
+            (false, true) => session.0.query_one(statement, &[&bigints[0]]).await,
+            (true, false) => session.0.query_one(statement, &[&firsts, &seconds]).await,
+            (true, true) => session.0.query_one(statement, &[&firsts[0], &seconds[0]]).await,
         };
         row.unwrap().get::<_, Option<Vec<bool>>>(0).unwrap_or_default()
     }
@@ -76,26 +88,29 @@ async fn locks_of(onlooker: &Onlooker, pid: i32) -> i64 {
         .await
 }
 
-async fn each_key_once(cluster: &Cluster, session: &Onlooker, other: &Onlooker, forms: &Forms, kind: usize) {
-    let (pairs, shared) = (kind >= 2, kind % 2 == 1);
-    let tries = session.0.prepare(&forms.tries[kind]).await.unwrap();
-    let unlocks = session.0.prepare(&forms.unlocks[kind]).await.unwrap();
+async fn each_key_once(session: &Onlooker, other: &Onlooker, form: &Form) {
+    let tries = session.0.prepare(&form.tries).await.unwrap();
+    let unlocks = session.0.prepare(&form.unlocks).await.unwrap();
     let pid = session.pid().await;
+    let sizes = if form.lone() {
+        [1, 1, 2, 5, 20]
+    } else {
+        [0, 1, 2, 40, 512]
+    };
     for execution in 0..12 {
-        let case = Case::new([0, 1, 2, 40, 512][execution % 5]);
-        case.by_other(other, "pg_try_advisory_lock", pairs).await;
-        let granted = case.run(session, &tries, pairs, |_| true).await;
+        let case = Case::new(sizes[execution % sizes.len()]);
+        case.by_other(other, "pg_try_advisory_lock", form.pairs()).await;
+        let granted = case.run(session, form, &tries, |_| true).await;
         let free: Vec<bool> = case.held.iter().map(|held| !held).collect();
-        assert_eq!(granted, free, "in order, kind {kind}, execution {execution}");
+        assert_eq!(granted, free, "in order, {}", form.tries);
         let count = granted.iter().filter(|granted| **granted).count();
-        assert_eq!(locks_of(other, pid).await, count as i64, "kind {kind}");
+        assert_eq!(locks_of(other, pid).await, count as i64, "{}", form.tries);
         // A key that was evaluated twice would be held twice, and one release would leave it.
-        let released = case.run(session, &unlocks, pairs, |at| granted[at]).await;
-        assert_eq!(released, vec![true; count], "kind {kind}");
-        assert_eq!(locks_of(other, pid).await, 0, "kind {kind} shared {shared}");
-        case.by_other(other, "pg_advisory_unlock", pairs).await;
+        let released = case.run(session, form, &unlocks, |at| granted[at]).await;
+        assert_eq!(released, vec![true; count], "{}", form.unlocks);
+        assert_eq!(locks_of(other, pid).await, 0, "{}", form.unlocks);
+        case.by_other(other, "pg_advisory_unlock", form.pairs()).await;
     }
-    assert_quiet(cluster);
 }
 
 #[tokio::test]
@@ -108,40 +123,8 @@ async fn a_batch_evaluates_each_key_exactly_once_and_in_order_under_every_plan()
         for (parallel, plans) in pushes() {
             println!("parallel {parallel}, plans {plans}");
             let session = planner(&cluster, parallel, plans).await;
-            for kind in 0..4 {
-                each_key_once(&cluster, &session, &other, &forms, kind).await;
-            }
-        }
-    }
-}
-
-async fn one(session: &Onlooker, statement: &str, pairs: bool) -> Vec<bool> {
-    let row = if pairs {
-        session.0.query_one(statement, &[&-7_i32, &8_i32]).await
-    } else {
-        session.0.query_one(statement, &[&-7_i64]).await
-    };
-    row.unwrap().get(0)
-}
-
-#[tokio::test]
-async fn a_key_alone_is_evaluated_once_under_every_plan() {
-    for installation in majors() {
-        let forms = Forms::of(&installation).await;
-        let cluster = Cluster::builder().installation(installation).start().unwrap();
-        let other = Onlooker::new(&cluster.url()).await;
-        for (parallel, plans) in pushes() {
-            let session = planner(&cluster, parallel, plans).await;
-            let pid = session.pid().await;
-            for kind in 0..4 {
-                let pairs = kind >= 2;
-                assert_eq!(one(&session, &forms.one_try[kind], pairs).await, [true]);
-                assert_eq!(locks_of(&other, pid).await, 1);
-                assert_eq!(one(&other, &forms.one_try[kind], pairs).await, [kind % 2 == 1]);
-                assert_eq!(one(&session, &forms.one_unlock[kind], pairs).await, [true]);
-                // A key that was evaluated twice would still be held.
-                assert_eq!(locks_of(&other, pid).await, 0);
-                other.value("SELECT pg_advisory_unlock_all()").await;
+            for form in &forms.keys {
+                each_key_once(&session, &other, form).await;
             }
         }
         assert_quiet(&cluster);
