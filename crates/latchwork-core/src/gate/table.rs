@@ -150,6 +150,10 @@ impl<W> Table<W> {
         if turn.holders > 0 {
             return Released::Kept;
         }
+        if turn.grant.session().is_lost() {
+            // The gate is about to be told of it, and will not find this turn any more.
+            self.counters.lost += 1;
+        }
         if !entry.waiters.is_empty() && turn.grant.session().state() == HoldState::Held {
             let within = turn.is_within(self.bound, now);
             let (since, hand_overs, mode) = (turn.since, turn.hand_overs, turn.mode);

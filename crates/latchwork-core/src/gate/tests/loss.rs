@@ -46,6 +46,16 @@ fn whoever_finds_a_lost_hold_before_the_gate_is_told_of_it_asks_again() {
 }
 
 #[test]
+fn a_lost_hold_that_is_given_up_before_the_gate_is_told_of_it_is_counted_once() {
+    let mut desk = Desk::held(Exclusive);
+    let lost = desk.lose_session_untold();
+    desk.release(1);
+    assert_eq!(desk.released, Some(Released::Sent));
+    assert_eq!(desk.with(|table, actions| table.session_lost(&lost, actions)), []);
+    assert_eq!(desk.table.counters.lost, 1);
+}
+
+#[test]
 fn the_loss_of_one_session_touches_no_hold_on_another() {
     let mut desk = Desk::new();
     let lost = desk.lose_session_untold();
