@@ -174,11 +174,12 @@ impl Breakable for Postgresql<Alone> {
     fn stop_server(&self) {
         self.database
             .allow("terminating connection due to administrator command", usize::MAX);
+        // Sessions ask again while it is stopping, and while it is starting.
+        self.database.allow("the database system is shutting down", usize::MAX);
         self.database.cluster.stop(StopMode::Fast).unwrap();
     }
 
     fn start_server(&self) {
-        // Sessions ask again while it is starting.
         self.database.allow("the database system is starting up", usize::MAX);
         self.database.cluster.restart(StopMode::Fast).unwrap();
     }
