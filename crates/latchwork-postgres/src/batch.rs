@@ -5,7 +5,6 @@
 
 use std::{collections::HashSet, future::Future, pin::Pin, sync::Arc};
 
-use futures_util::future::join_all;
 use latchwork_core::{
     Key, Mode,
     engine::{EngineError, Grant, ReleaseRequest, SlotsRequest},
@@ -25,7 +24,11 @@ use crate::{
 /// The most keys in one statement.
 const MAX_KEYS: usize = 512;
 
-type Call = Pin<Box<dyn Future<Output = Result<Vec<Row>, DriverError>> + Send>>;
+/// What the driver brings for one statement.
+pub(crate) type Answer = Result<Vec<Row>, DriverError>;
+
+/// One statement on its way.
+pub(crate) type Call = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// A batch, from its making to its answers.
 #[derive(Debug, Default)]
@@ -76,23 +79,9 @@ struct SomeOf {
 }
 
 impl Batch {
-    /// Sorts requests into statements. What there is no room for is answered now, and so are releases of locks that
-    /// went with an earlier session than `session`.
-    pub(crate) fn new(
-        releases: Vec<ReleaseRequest>,
-        asks: Vec<Ask>,
-        slots: Vec<SlotsRequest>,
-        session: u64,
-        room: &Room,
-    ) -> Self {
+    /// Sorts requests into statements. What there is no room for is answered now.
+    pub(crate) fn new(asks: Vec<Ask>, slots: Vec<SlotsRequest>, room: &Room) -> Self {
         let mut batch = Self::default();
-        for release in releases {
-            if release.grant.session().id() == session {
-                batch.add_release(release);
-            } else {
-                release.reply.send(Ok(false));
-            }
-        }
         let fits = room.take(asks.len());
         batch.reserved += fits;
         for (at, ask) in asks.into_iter().enumerate() {
@@ -106,6 +95,17 @@ impl Batch {
             batch.add_slots(request, room);
         }
         batch
+    }
+
+    /// Adds releases. Those of locks that went with an earlier session than `session` are answered now.
+    pub(crate) fn add_releases(&mut self, releases: impl Iterator<Item = ReleaseRequest>, session: u64) {
+        for release in releases {
+            if release.grant.session().id() == session {
+                self.add_release(release);
+            } else {
+                release.reply.send(Ok(false));
+            }
+        }
     }
 
     fn add_release(&mut self, release: ReleaseRequest) {
@@ -164,25 +164,23 @@ impl Batch {
         }
     }
 
-    /// Runs the statements and counts their answers. Nobody is told anything yet.
-    pub(crate) async fn run(&mut self, link: &mut Link, statements: &mut Statements) -> Result<(), End> {
-        let calls = self.calls(link, statements).await?;
-        if calls.is_empty() {
-            return Ok(());
-        }
-        let all = link.call(async move { Ok(join_all(calls).await) }).await?;
-        let mut answers = all.map_err(|error| End::Closed(Some(error)))?.into_iter();
+    /// Counts the answers to [`Batch::calls`]. Nobody is told anything yet.
+    pub(crate) async fn judge(&mut self, link: &mut Link, answers: Vec<Answer>) -> Result<(), End> {
+        let mut answers = answers.into_iter();
         let mut failed = None;
         for unlocks in &mut self.unlocks {
             match next(&mut answers)? {
-                Ok(rows) => unlocks.was_held = flags(&rows),
+                Ok(rows) => {
+                    let keys = unlocks.releases.iter().map(|release| release.key);
+                    unlocks.was_held = flags(&rows, unlocks.kind, keys);
+                }
                 // Which of them were released meanwhile is for the reconciliation to say.
                 Err(error) => failed = Some(error.into_engine()),
             }
         }
         for tries in &mut self.tries {
             match next(&mut answers)? {
-                Ok(rows) => tries.granted = flags(&rows),
+                Ok(rows) => tries.granted = flags(&rows, tries.kind, tries.asks.iter().map(Ask::key)),
                 Err(error) => tries.error = Some(error.into_engine()),
             }
             failed = failed.or_else(|| tries.error.clone());
@@ -369,7 +367,8 @@ impl Batch {
         }
     }
 
-    async fn calls(&self, link: &mut Link, statements: &mut Statements) -> Result<Vec<Call>, End> {
+    /// The statements, in the order in which they are to be sent.
+    pub(crate) async fn calls(&self, link: &mut Link, statements: &mut Statements) -> Result<Vec<Call>, End> {
         let mut calls = Vec::new();
         for unlocks in &self.unlocks {
             let keys = Keys::new(unlocks.kind, unlocks.releases.iter().map(|release| release.key));
@@ -433,9 +432,7 @@ impl Keys {
 }
 
 /// The next statement's answer; an answer that only says that the connection has ended ends it here.
-fn next(
-    answers: &mut impl Iterator<Item = Result<Vec<Row>, DriverError>>,
-) -> Result<Result<Vec<Row>, StatementError>, End> {
+fn next(answers: &mut impl Iterator<Item = Answer>) -> Result<Result<Vec<Row>, StatementError>, End> {
     match answers.next() {
         Some(Ok(rows)) => Ok(Ok(rows)),
         Some(Err(error)) if error.as_db_error().is_some() => Ok(Err(StatementError::from_driver(error))),
@@ -444,9 +441,20 @@ fn next(
     }
 }
 
-/// The one row of a statement over keys.
-fn flags(rows: &[Row]) -> Vec<bool> {
-    rows.first().and_then(|row| row.get(0)).unwrap_or_default()
+/// The one row of a statement over keys, as an answer for each.
+fn flags(rows: &[Row], kind: Kind, keys: impl ExactSizeIterator<Item = Key>) -> Vec<bool> {
+    let Some(row) = rows.first() else { return Vec::new() };
+    if !kind.lists_refused(Number::of(keys.len())) {
+        return row.get::<_, Option<_>>(0).unwrap_or_default();
+    }
+    match row.get::<_, Option<Vec<i64>>>(0) {
+        None => vec![true; keys.len()],
+        Some(refused) => {
+            let refused: HashSet<i64> = refused.into_iter().collect();
+            keys.map(|key| key.as_bigint().is_some_and(|key| !refused.contains(&key)))
+                .collect()
+        }
+    }
 }
 
 /// A row of a statement that takes some keys; the server counts from 1.

@@ -55,13 +55,16 @@ impl Engine for PostgresEngine {
                 self.park(Parked::Wait(wait));
             }
             Attempt::Probe => self.shared.primary().inbox.push(|work| work.probes.push(request)),
-            _ => self.shared.roomy_session().ask_once(request),
+            _ => self.shared.session_for(request.key).ask_once(request),
         }
     }
 
     fn abandon(&self, key: Key, flight: u64) {
         if self.shared.waits.abandon(key, flight) {
-            self.shared.sessions().iter().for_each(|session| session.inbox.end_abandoned());
+            self.shared
+                .sessions()
+                .iter()
+                .for_each(|session| session.inbox.end_abandoned());
         }
     }
 

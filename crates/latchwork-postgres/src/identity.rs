@@ -18,7 +18,10 @@ const PREFIX: &str = "latchwork:";
 impl Identity {
     pub(crate) fn new(application: Option<&str>) -> Self {
         let name = application.map_or_else(executable, str::to_owned);
-        Self { application: cut(&name).to_owned(), number: fastrand::u32(..) }
+        Self {
+            application: cut(&name).to_owned(),
+            number: fastrand::u32(..),
+        }
     }
 
     /// Reads an identity back from `application_name`; `None` if it is not one of ours.
@@ -26,7 +29,10 @@ impl Identity {
     pub fn parse(application_name: &str) -> Option<Self> {
         let (application, number) = application_name.strip_prefix(PREFIX)?.rsplit_once('#')?;
         let number = u32::from_str_radix(number, 16).ok()?;
-        Some(Self { application: application.to_owned(), number })
+        Some(Self {
+            application: application.to_owned(),
+            number,
+        })
     }
 
     /// The name of the program.
@@ -55,7 +61,8 @@ impl fmt::Display for Identity {
 
 fn executable() -> String {
     let path = std::env::current_exe().ok();
-    path.and_then(|path| Some(path.file_stem()?.to_string_lossy().into_owned())).unwrap_or_else(|| "unknown".to_owned())
+    path.and_then(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+        .unwrap_or_else(|| "unknown".to_owned())
 }
 
 fn cut(name: &str) -> &str {
@@ -72,7 +79,12 @@ mod tests {
 
     #[test]
     fn an_identity_survives_application_name() {
-        for name in ["billing", "with # and : inside", "größer als vierzig Zeichen, und darum abgeschnitten", ""] {
+        for name in [
+            "billing",
+            "with # and : inside",
+            "größer als vierzig Zeichen, und darum abgeschnitten",
+            "",
+        ] {
             let identity = Identity::new(Some(name));
             assert!(identity.application_name().len() <= 63);
             assert_eq!(Identity::parse(&identity.application_name()), Some(identity));

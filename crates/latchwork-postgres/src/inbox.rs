@@ -1,6 +1,7 @@
 //! What collects for a lock session while one batch is on the wire.
 
 use std::{
+    collections::VecDeque,
     mem,
     sync::Mutex,
     task::{Context, Poll, Waker},
@@ -106,11 +107,28 @@ pub(crate) enum Parked {
 struct State {
     work: Work,
     parked: Vec<(Moment, Parked)>,
+    /// The keys that each batch on the wire releases.
+    returning: VecDeque<Vec<Key>>,
     closing: bool,
     waker: Option<Waker>,
 }
 
 impl State {
+    /// Takes what is due, and notes which keys are on their way back.
+    fn take_due(&mut self, now: Moment) -> Work {
+        let mut work = mem::take(&mut self.work);
+        for (_, parked) in self.parked.extract_if(.., |(due, _)| *due <= now) {
+            match parked {
+                Parked::Wait(wait) => work.asks.push(Ask::Wait(wait)),
+                Parked::Slots(request) => work.slots.push(request),
+            }
+        }
+        if !work.is_empty() {
+            self.returning.push_back(keys(&work.releases));
+        }
+        work
+    }
+
     fn take_parked(&mut self, work: &mut Work) {
         for (_, parked) in self.parked.drain(..) {
             match parked {
@@ -153,8 +171,7 @@ impl Inbox {
 
     /// Answers the parked waits that were abandoned.
     pub(crate) fn end_abandoned(&self) {
-        let is_abandoned =
-            |entry: &mut (Moment, Parked)| matches!(&entry.1, Parked::Wait(wait) if wait.is_abandoned());
+        let is_abandoned = |entry: &mut (Moment, Parked)| matches!(&entry.1, Parked::Wait(wait) if wait.is_abandoned());
         let ended: Vec<_> = lock(&self.0).parked.extract_if(.., is_abandoned).collect();
         for (_, parked) in ended {
             if let Parked::Wait(wait) = parked {
@@ -166,7 +183,10 @@ impl Inbox {
     /// Takes out the parked wait that has been here longest and may stand in the server's queue.
     pub(crate) fn unpark_oldest(&self) -> Option<Wait> {
         let mut state = lock(&self.0);
-        let at = state.parked.iter().position(|(_, parked)| matches!(parked, Parked::Wait(wait) if wait.may_queue()))?;
+        let at = state
+            .parked
+            .iter()
+            .position(|(_, parked)| matches!(parked, Parked::Wait(wait) if wait.may_queue()))?;
         match state.parked.remove(at).1 {
             Parked::Wait(wait) => Some(wait),
             Parked::Slots(_) => None,
@@ -197,16 +217,16 @@ impl Inbox {
         state.work.is_empty() && state.parked.is_empty()
     }
 
+    /// Takes everything that is due at `now`, if anything is.
+    pub(crate) fn take_due(&self, now: Moment) -> Option<Work> {
+        let work = lock(&self.0).take_due(now);
+        (!work.is_empty()).then_some(work)
+    }
+
     /// Takes everything that is due at `now`; else says when the next parked request is due.
     pub(crate) fn poll_work(&self, now: Moment, context: &Context<'_>) -> (Poll<Wake>, Moment) {
         let mut state = lock(&self.0);
-        let mut work = mem::take(&mut state.work);
-        for (_, parked) in state.parked.extract_if(.., |(due, _)| *due <= now) {
-            match parked {
-                Parked::Wait(wait) => work.asks.push(Ask::Wait(wait)),
-                Parked::Slots(request) => work.slots.push(request),
-            }
-        }
+        let work = state.take_due(now);
         if !work.is_empty() {
             return (Poll::Ready(Wake::Work(work)), now);
         }
@@ -217,14 +237,20 @@ impl Inbox {
             Some(waker) if waker.will_wake(context.waker()) => {}
             _ => state.waker = Some(context.waker().clone()),
         }
-        (Poll::Pending, state.parked.iter().map(|(due, _)| *due).min().unwrap_or(Moment::NEVER))
+        (
+            Poll::Pending,
+            state.parked.iter().map(|(due, _)| *due).min().unwrap_or(Moment::NEVER),
+        )
     }
 
     /// Takes out what has been sent here, when an attempt to connect has failed: those who are patient ask anew if they
     /// still want it. With `all`, also what is put aside.
     pub(crate) fn take_failed(&self, all: bool) -> Work {
         let mut state = lock(&self.0);
-        let mut failed = Work { releases: mem::take(&mut state.work.releases), ..Work::default() };
+        let mut failed = Work {
+            releases: mem::take(&mut state.work.releases),
+            ..Work::default()
+        };
         failed.announces = mem::take(&mut state.work.announces);
         failed.probes = mem::take(&mut state.work.probes);
         failed.slots = mem::take(&mut state.work.slots);
@@ -237,7 +263,29 @@ impl Inbox {
 
     /// Takes out the releases.
     pub(crate) fn take_releases(&self) -> Vec<ReleaseRequest> {
-        mem::take(&mut lock(&self.0).work.releases)
+        let mut state = lock(&self.0);
+        let releases = mem::take(&mut state.work.releases);
+        if let Some(returning) = state.returning.back_mut() {
+            returning.extend(keys(&releases));
+        }
+        releases
+    }
+
+    /// Notes that the oldest batch on the wire has been answered.
+    pub(crate) fn batch_arrived(&self) {
+        lock(&self.0).returning.pop_front();
+    }
+
+    /// Notes that nothing is on the wire, because there is none.
+    pub(crate) fn wire_ended(&self) {
+        lock(&self.0).returning.clear();
+    }
+
+    /// Whether a release of the key is here or on the wire: who asks for it now must come behind.
+    pub(crate) fn is_returning(&self, key: Key) -> bool {
+        let state = lock(&self.0);
+        state.work.releases.iter().any(|release| release.key == key)
+            || state.returning.iter().any(|keys| keys.contains(&key))
     }
 
     /// Takes out everything, due or not.
@@ -257,6 +305,10 @@ impl Inbox {
             waker.wake();
         }
     }
+}
+
+fn keys(releases: &[ReleaseRequest]) -> Vec<Key> {
+    releases.iter().map(|release| release.key).collect()
 }
 
 /// Whether a request outlives an outage.

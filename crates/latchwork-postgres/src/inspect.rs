@@ -93,9 +93,17 @@ pub struct Session {
 impl Inspection {
     /// Asks on a connection that is closed again afterwards.
     pub(crate) async fn take(connected: Connected, names: &Registry) -> Result<Self, InspectError> {
-        let Connected { client, mut wire, facts, .. } = connected;
+        let Connected {
+            client,
+            mut wire,
+            facts,
+            ..
+        } = connected;
         let question = sql::inspect(facts.major());
-        let rows = wire.drive(client.query(&question, &[])).await.map_err(StatementError::from_driver)?;
+        let rows = wire
+            .drive(client.query(&question, &[]))
+            .await
+            .map_err(StatementError::from_driver)?;
         drop(client);
         wire.finish().await;
         let mut inspection = Self::default();
@@ -121,10 +129,22 @@ impl Inspection {
         let mode = if row.get(3) { Mode::Shared } else { Mode::Exclusive };
         let session = session(row);
         if row.get(4) {
-            self.holders.push(Holder { key, name, mode, session });
+            self.holders.push(Holder {
+                key,
+                name,
+                mode,
+                session,
+            });
         } else if let Some(session) = session {
             let (since, blocked_by) = (row.get(11), row.get::<_, Option<_>>(12).unwrap_or_default());
-            self.waiters.push(Waiter { key, name, mode, session, since, blocked_by });
+            self.waiters.push(Waiter {
+                key,
+                name,
+                mode,
+                session,
+                since,
+                blocked_by,
+            });
         }
     }
 }

@@ -29,6 +29,7 @@ pub mod connect;
 mod engine;
 mod error;
 mod identity;
+mod in_flight;
 mod inbox;
 pub mod inspect;
 mod link;

@@ -70,7 +70,12 @@ pub(crate) struct Link {
 impl Link {
     /// Takes a fresh connection over. It is trusted from the first [`Link::settle`] on.
     pub(crate) fn new(connected: Connected, id: u64, clock: Clock, timing: Timing, on_silence: OnSilence) -> Self {
-        let Connected { client, wire, canceller, .. } = connected;
+        let Connected {
+            client,
+            wire,
+            canceller,
+            ..
+        } = connected;
         let now = clock.now();
         Self {
             client: Arc::new(client),
@@ -109,6 +114,30 @@ impl Link {
         statement: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<Result<T, DriverError>, End> {
         let sent = self.health.clock().now();
+        self.call_sent_at(sent, limit, statement).await
+    }
+
+    /// Sends a statement without waiting for its answer. It is a [`Link::call_sent_at`] that brings it.
+    pub(crate) async fn send(&mut self, mut statement: Pin<&mut impl Future<Output = ()>>) -> Result<Moment, End> {
+        let sent = self.health.clock().now();
+        poll_fn(|context| {
+            // The future keeps its answer, should it have one already.
+            let _ = statement.as_mut().poll(context);
+            match self.poll_wire(context) {
+                Poll::Ready(end) => Poll::Ready(Err(End::Closed(end))),
+                Poll::Pending => Poll::Ready(Ok(sent)),
+            }
+        })
+        .await
+    }
+
+    /// As [`Link::call_within`], for a statement that may have been sent before.
+    pub(crate) async fn call_sent_at<T>(
+        &mut self,
+        sent: Moment,
+        limit: Duration,
+        statement: impl Future<Output = Result<T, DriverError>>,
+    ) -> Result<Result<T, DriverError>, End> {
         let mut statement = pin!(statement);
         let mut patience = pin!(sleep(limit));
         let mut overdue = false;
@@ -190,18 +219,27 @@ impl Link {
     pub(crate) async fn ping(&mut self) -> Result<(), End> {
         let client = Arc::clone(&self.client);
         // An error of the server is an answer too.
-        self.call(async move { client.batch_execute(sql::PING).await }).await.map(drop)
+        self.call(async move { client.batch_execute(sql::PING).await })
+            .await
+            .map(drop)
     }
 
     /// The advisory locks that the server says this session holds.
     pub(crate) async fn own_locks(&mut self) -> Result<Vec<(Key, Mode)>, End> {
-        let rows = self.ask(|client| async move { client.query(sql::OWN_LOCKS, &[]).await }).await?;
+        let rows = self
+            .ask(|client| async move { client.query(sql::OWN_LOCKS, &[]).await })
+            .await?;
         Ok(rows.iter().filter_map(own_lock).collect())
     }
 
     /// Ends the session, taking leave of the server.
     pub(crate) async fn close(self) {
-        let Self { client, mut wire, timing, .. } = self;
+        let Self {
+            client,
+            mut wire,
+            timing,
+            ..
+        } = self;
         drop(client);
         // If the server does not react, dropping the socket ends the session too.
         let _ = tokio::time::timeout(timing.ping_limit(), wire.finish()).await;
@@ -251,7 +289,10 @@ impl Link {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("health", &self.health).field("held", &self.held).finish_non_exhaustive()
+        f.debug_struct("Link")
+            .field("health", &self.health)
+            .field("held", &self.held)
+            .finish_non_exhaustive()
     }
 }
 

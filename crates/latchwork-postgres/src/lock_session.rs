@@ -21,9 +21,9 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
 use crate::{
-    batch::Batch,
     connect::{ConnectError, Connected},
     error::connection_lost,
+    in_flight::{Arrived, InFlight},
     inbox::{Ask, Inbox, Parked, Wake, Work},
     link::{End, Link, key_of_row},
     shared::{Availability, Shared},
@@ -96,12 +96,18 @@ impl LockSession {
 
     /// How many locks are held here, or may soon be.
     pub(crate) fn load(&self) -> usize {
-        self.pending.load(Ordering::Relaxed).saturating_add(self.held.load(Ordering::Relaxed))
+        self.pending
+            .load(Ordering::Relaxed)
+            .saturating_add(self.held.load(Ordering::Relaxed))
     }
 
     /// Takes the session out, if nothing is here or on its way here.
     fn retire(&self, shared: &Shared) -> bool {
-        if self.pending.compare_exchange(0, RETIRED, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if self
+            .pending
+            .compare_exchange(0, RETIRED, Ordering::AcqRel, Ordering::Relaxed)
+            .is_err()
+        {
             return false;
         }
         if !self.inbox.is_empty() {
@@ -137,8 +143,13 @@ impl LockSession {
             match connected {
                 Ok(connected) => {
                     let begun = shared.clock.now();
-                    self.serve(&shared, shared.link(connected, shared.on_silence(self.primary))).await;
-                    failures = if shared.clock.now().since(begun) < GOOD_AFTER { failures + 1 } else { 0 };
+                    self.serve(&shared, shared.link(connected, shared.on_silence(self.primary)))
+                        .await;
+                    failures = if shared.clock.now().since(begun) < GOOD_AFTER {
+                        failures + 1
+                    } else {
+                        0
+                    };
                 }
                 Err(error) if self.primary => {
                     let permanent = error.is_permanent();
@@ -218,10 +229,14 @@ impl LockSession {
         }
         self.held.store(0, Ordering::Relaxed);
         self.current.store(0, Ordering::Release);
+        self.inbox.wire_ended();
         // The gate learns of the loss before the server lets go of the locks that are left.
         shared.session_lost(&health, held, &end);
         // Releases that came while it ended come too late; else they would hear of it only from the next connection.
-        self.inbox.take_releases().into_iter().for_each(|release| release.reply.send(Ok(false)));
+        self.inbox
+            .take_releases()
+            .into_iter()
+            .for_each(|release| release.reply.send(Ok(false)));
         if matches!(end, End::Asked) {
             link.close().await;
         }
@@ -233,19 +248,27 @@ impl LockSession {
             statements.prepare_common(link).await?;
             link.settle().await
         };
-        let mut done = self.watched(shared, begun).await;
+        let mut done = self.watched(shared, begun).await.map(|()| None);
         loop {
-            if let Err(end) = done {
-                return end;
-            }
+            let in_flight = match done {
+                Ok(in_flight) => in_flight,
+                Err(end) => return end,
+            };
             if self.primary && !shared.is_up() {
                 shared.set_availability(Availability::Up);
             }
+            if let Some(batch) = in_flight {
+                done = self
+                    .watched(shared, self.carry(shared, link, &mut statements, batch))
+                    .await;
+                continue;
+            }
             let event = self.next_event(shared, link).await;
             done = match event {
-                Ok(Event::Wake(Wake::Work(work))) => {
-                    self.watched(shared, self.batch(shared, link, &mut statements, work)).await
-                }
+                Ok(Event::Wake(Wake::Work(work))) => self
+                    .watched(shared, self.send(shared, link, &mut statements, work))
+                    .await
+                    .map(Some),
                 Ok(Event::Wake(Wake::Close)) => Err(End::Asked),
                 Ok(Event::PingDue) if !self.primary && link.held == 0 && self.retire(shared) => Err(End::Asked),
                 Ok(Event::PingDue) => {
@@ -253,7 +276,7 @@ impl LockSession {
                         link.ping().await?;
                         link.settle().await
                     };
-                    self.watched(shared, ping).await
+                    self.watched(shared, ping).await.map(|()| None)
                 }
                 Err(end) => Err(end),
             };
@@ -262,7 +285,8 @@ impl LockSession {
 
     /// Notes for how long the server takes to answer.
     async fn watched<T>(&self, shared: &Shared, answer: impl Future<Output = T>) -> T {
-        self.unanswered_since.store(shared.clock.now().as_nanos(), Ordering::Relaxed);
+        self.unanswered_since
+            .store(shared.clock.now().as_nanos(), Ordering::Relaxed);
         let answer = answer.await;
         self.unanswered_since.store(0, Ordering::Relaxed);
         answer
@@ -290,31 +314,58 @@ impl LockSession {
         .await
     }
 
-    async fn batch(
+    /// Sends a batch.
+    async fn send(
+        &self,
+        shared: &Shared,
+        link: &mut Link,
+        statements: &mut Statements,
+        work: Work,
+    ) -> Result<InFlight, End> {
+        let sent = InFlight::send(work, &self.inbox, link, statements, &shared.room).await;
+        sent.map_err(|(end, tries)| {
+            self.unclaim(tries);
+            end
+        })
+    }
+
+    /// Waits for a batch, sends what has collected meanwhile, and hands the answers out. Returns what it has sent.
+    async fn carry(
         &self,
         shared: &Arc<Shared>,
         link: &mut Link,
         statements: &mut Statements,
-        work: Work,
-    ) -> Result<(), End> {
-        let tries = work.tries();
-        let Work { releases, asks, probes, slots, announces } = work;
-        let mut batch = Batch::new(releases, asks, slots, link.health.id(), &shared.room);
-        let before = link.held;
-        if let Err(end) = batch.run(link, statements).await {
-            // What the failed batch has changed is gone with the session; so only what was counted before is given back.
-            link.held = before;
+        batch: InFlight,
+    ) -> Result<Option<InFlight>, End> {
+        let arrived = batch.arrive(link, shared.options.timing, &shared.room).await;
+        let Arrived {
+            batch,
+            tries,
+            probes,
+            announces,
+        } = arrived.map_err(|(end, tries)| {
             self.unclaim(tries);
-            let error = connection_lost(&end.to_string());
-            link.health.lose();
-            batch.fail(&error, &shared.room);
-            Work { probes, announces, ..Work::default() }.fail(&error);
-            return Err(end);
-        }
+            end
+        })?;
+        self.inbox.batch_arrived();
         let session = Arc::clone(&link.health);
-        let grant = if self.primary { Grant::new(session) } else { Grant::unordered(session) };
+        let grant = if self.primary {
+            Grant::new(session)
+        } else {
+            Grant::unordered(session)
+        };
         self.held.store(link.held, Ordering::Relaxed);
         self.unclaim(tries);
+        // The server is at the next batch while the answers to this one are handed out. If that ends, this one's
+        // answers are true all the same, and their guards lost.
+        let next = if probes.is_empty() && announces.is_empty() {
+            match self.inbox.take_due(shared.clock.now()) {
+                Some(work) => Some(self.send(shared, link, statements, work).await),
+                None => None,
+            }
+        } else {
+            None
+        };
         let rest = batch.answer(&grant, &shared.room);
         if !rest.releases.is_empty() {
             self.inbox.push(|work| work.releases.extend(rest.releases));
@@ -326,12 +377,16 @@ impl LockSession {
         for request in announces {
             self.announce(shared, link, request).await?;
         }
-        Ok(())
+        next.transpose()
     }
 
     /// Puts a wait into the server's queue if a waiter session is free, else aside until the next poll.
     pub(crate) fn go_on_waiting(&self, shared: &Arc<Shared>, wait: Wait) {
-        let wait = if wait.may_queue() { shared.waiters.assign(shared, wait) } else { Some(wait) };
+        let wait = if wait.may_queue() {
+            shared.waiters.assign(shared, wait)
+        } else {
+            Some(wait)
+        };
         if let Some(wait) = wait {
             self.inbox.park(shared.next_poll(), Parked::Wait(wait));
         }
@@ -342,33 +397,49 @@ impl LockSession {
         if probes.is_empty() {
             return Ok(());
         }
-        let rows = link.ask(|client| async move { client.query(sql::WAITED_FOR, &[]).await }).await?;
+        let rows = link
+            .ask(|client| async move { client.query(sql::WAITED_FOR, &[]).await })
+            .await?;
         link.settle().await?;
         for probe in probes {
             let waited_for = rows.iter().filter_map(key_of_row).any(|key| key == probe.key);
-            probe.reply.send(Ok((!waited_for).then(|| Grant::new(Arc::clone(&link.health)))));
+            probe
+                .reply
+                .send(Ok((!waited_for).then(|| Grant::new(Arc::clone(&link.health)))));
         }
         Ok(())
     }
 
     /// Holds a pool's marker, and finds the other markers of the pool.
     async fn announce(&self, shared: &Shared, link: &mut Link, request: AnnounceRequest) -> Result<(), End> {
-        let Some((pool, limit)) = request.marker.as_pair() else { return Ok(()) };
+        let Some((pool, limit)) = request.marker.as_pair() else {
+            return Ok(());
+        };
         let held = request.held.filter(|held| held.session().id() == link.health.id());
         if held.is_none() && !Self::hold_marker(shared, link, request.marker).await? {
             return Ok(());
         }
         let pool = &pool.cast_unsigned();
-        let rows = link.ask(|client| async move { client.query(sql::MARKERS, &[pool]).await }).await?;
-        let others = rows.iter().map(|row| row.get::<_, u32>(0).cast_signed()).filter(|other| *other != limit);
+        let rows = link
+            .ask(|client| async move { client.query(sql::MARKERS, &[pool]).await })
+            .await?;
+        let others = rows
+            .iter()
+            .map(|row| row.get::<_, u32>(0).cast_signed())
+            .filter(|other| *other != limit);
         let grant = held.unwrap_or_else(|| Grant::new(Arc::clone(&link.health)));
-        request.reply.send(Announced { grant, others: others.collect() });
+        request.reply.send(Announced {
+            grant,
+            others: others.collect(),
+        });
         Ok(())
     }
 
     /// Takes a pool's marker where there is room for it. One that the server refuses is no reason to end the session.
     async fn hold_marker(shared: &Shared, link: &mut Link, marker: Key) -> Result<bool, End> {
-        let Some(reservation) = shared.room.reserve() else { return Ok(false) };
+        let Some(reservation) = shared.room.reserve() else {
+            return Ok(false);
+        };
         let (client, take) = (Arc::clone(&link.client), sql::try_shared(marker));
         let held = match link.call(async move { client.query(&take, &[]).await }).await? {
             Ok(rows) => rows.first().is_some_and(|row| row.get(0)),

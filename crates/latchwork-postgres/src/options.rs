@@ -147,7 +147,10 @@ impl Timing {
     #[must_use]
     pub fn new(ping_interval: Duration, ping_limit: Duration) -> Self {
         let least = Duration::from_millis(10);
-        Self { ping_interval: ping_interval.max(least), ping_limit: ping_limit.max(least) }
+        Self {
+            ping_interval: ping_interval.max(least),
+            ping_limit: ping_limit.max(least),
+        }
     }
 
     /// How often a session is pinged that has nothing else to say.

@@ -55,7 +55,9 @@ impl Postgres {
     }
 
     fn begin(shared: Arc<Shared>, first: Option<crate::connect::Connected>) -> Self {
-        let engine = Arc::new(PostgresEngine { shared: Arc::clone(&shared) });
+        let engine = Arc::new(PostgresEngine {
+            shared: Arc::clone(&shared),
+        });
         let locks = Locks::new(engine, shared.options.for_locks());
         if first.is_some() {
             // Else one who asks before the session's task has begun would be told of an outage.
@@ -115,6 +117,8 @@ impl Postgres {
 
 impl fmt::Debug for Postgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Postgres").field("locks", &self.locks).finish_non_exhaustive()
+        f.debug_struct("Postgres")
+            .field("locks", &self.locks)
+            .finish_non_exhaustive()
     }
 }

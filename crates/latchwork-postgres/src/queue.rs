@@ -43,7 +43,10 @@ struct State {
 
 impl WaiterPool {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, state: Mutex::default() }
+        Self {
+            limit,
+            state: Mutex::default(),
+        }
     }
 
     /// Gives a wait to a free waiter session, or to a new one. Returns it if there is none.
@@ -72,7 +75,10 @@ impl WaiterPool {
     /// Passes a release on to the waiter session that holds the lock. Returns it if that session has ended.
     pub(crate) fn release(&self, request: ReleaseRequest) -> Option<ReleaseRequest> {
         let state = lock(&self.state);
-        let waiter = state.holding.get(&request.grant.session().id()).and_then(|number| state.waiters.get(number));
+        let waiter = state
+            .holding
+            .get(&request.grant.session().id())
+            .and_then(|number| state.waiters.get(number));
         match waiter {
             Some(waiter) => match waiter.send(Message::Release(request)) {
                 Err(mpsc::error::SendError(Message::Release(request))) => Some(request),

@@ -11,7 +11,10 @@ pub(crate) struct Room {
 
 impl Room {
     pub(crate) const fn new(limit: usize) -> Self {
-        Self { taken: AtomicUsize::new(0), limit: AtomicUsize::new(limit) }
+        Self {
+            taken: AtomicUsize::new(0),
+            limit: AtomicUsize::new(limit),
+        }
     }
 
     pub(crate) fn set_limit(&self, limit: usize) {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use latchwork_core::{
-    Clock, Moment, SessionHealth,
+    Clock, Key, Moment, SessionHealth,
     engine::{EngineError, EngineEvents},
 };
 use tokio::{runtime::Handle, sync::mpsc};
@@ -69,7 +69,12 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(config: Config, options: PostgresOptions, runtime: Handle) -> Self {
         let (alive, ended) = mpsc::channel(1);
-        let identity = Identity::new(options.application_name.as_deref().or_else(|| config.application_name()));
+        let identity = Identity::new(
+            options
+                .application_name
+                .as_deref()
+                .or_else(|| config.application_name()),
+        );
         Self {
             config,
             identity,
@@ -118,7 +123,8 @@ impl Shared {
 
     pub(crate) fn learn(&self, facts: &ServerFacts) {
         if self.options.max_locks.is_none() {
-            self.room.set_limit(usize::try_from(facts.lock_capacity / 4).unwrap_or(usize::MAX));
+            self.room
+                .set_limit(usize::try_from(facts.lock_capacity / 4).unwrap_or(usize::MAX));
         }
         *lock(&self.facts) = Some(facts.clone());
     }
@@ -141,7 +147,9 @@ impl Shared {
     /// When a key is asked for again that was not free: after one full interval at least, so that of two processes that
     /// poll for it each can find it free.
     pub(crate) fn next_poll(&self) -> Moment {
-        self.clock.now().after(self.options.poll_interval.mul_f64(fastrand::f64().mul_add(0.4, 1.0)))
+        self.clock
+            .now()
+            .after(self.options.poll_interval.mul_f64(fastrand::f64().mul_add(0.4, 1.0)))
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -149,7 +157,8 @@ impl Shared {
     }
 
     pub(crate) fn set_availability(&self, availability: Availability) {
-        self.is_up.store(matches!(availability, Availability::Up), Ordering::Release);
+        self.is_up
+            .store(matches!(availability, Availability::Up), Ordering::Release);
         *lock(&self.availability) = availability;
     }
 
@@ -250,6 +259,18 @@ impl Shared {
     pub(crate) fn begin(self: &Arc<Self>, first: Option<Connected>) {
         let primary = self.primary.get_or_init(|| Arc::new(LockSession::new(true)));
         self.spawn(Arc::clone(primary).run(Arc::clone(self), first));
+    }
+
+    /// The session to ask for a key on, claimed for one request: one with room for another lock, opened if there is
+    /// none. While the first session is giving the key back it is that one, whose statements are in order: elsewhere the
+    /// key would be found held.
+    pub(crate) fn session_for(self: &Arc<Self>, key: Key) -> Arc<LockSession> {
+        let primary = self.primary();
+        let has_room = primary.load() < self.options.locks_per_session;
+        if !has_room && primary.inbox.is_returning(key) && primary.claim() {
+            return Arc::clone(primary);
+        }
+        self.roomy_session()
     }
 
     /// A session with room for another lock, opened if there is none, and claimed for one request.

@@ -78,21 +78,28 @@ impl Kind {
         }
     }
 
-    /// Calls a function once for each key, in order, and returns one row with all answers. One key alone needs no scan,
-    /// which is a fifth of the time of a lone acquire.
+    /// Calls a function once for each key, in order, and returns one row: the answers, or for many 64-bit keys only those
+    /// that were answered with false, which is less to build, send and read. One key alone needs no scan.
     fn for_each_key(self, function: &str, keys: Number) -> String {
         match (keys, self.pair) {
             (Number::One, false) => format!("SELECT ARRAY[{function}($1::pg_catalog.int8)]"),
             (Number::One, true) => format!("SELECT ARRAY[{function}($1::pg_catalog.int4, $2::pg_catalog.int4)]"),
-            (Number::Many, false) => {
-                format!("SELECT pg_catalog.array_agg({function}(k)) FROM pg_catalog.unnest($1::pg_catalog.int8[]) AS k")
-            }
+            // OFFSET 0 keeps the keys in a subquery of their own, from which they stream.
+            (Number::Many, false) => format!(
+                "SELECT pg_catalog.array_agg(k) FILTER (WHERE NOT {function}(k)) \
+                 FROM (SELECT pg_catalog.unnest($1::pg_catalog.int8[]) AS k OFFSET 0) AS keys"
+            ),
             (Number::Many, true) => format!(
                 "SELECT pg_catalog.array_agg({function}(a, b)) \
                  FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.int4[]), pg_catalog.unnest($2::pg_catalog.int4[])) \
                  AS k(a, b)"
             ),
         }
+    }
+
+    /// Whether the statement's row lists the keys that were answered with false, and not all answers.
+    pub(crate) const fn lists_refused(self, keys: Number) -> bool {
+        matches!(keys, Number::Many) && !self.pair
     }
 
     /// Tries each key once.

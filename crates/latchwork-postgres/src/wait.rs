@@ -31,7 +31,11 @@ impl Waits {
     pub(crate) fn begin(self: &Arc<Self>, request: AcquireRequest) -> Wait {
         let mark = Arc::new(Mark::default());
         lock(&self.0).insert((request.key, request.flight()), Arc::clone(&mark));
-        Wait { request: Some(request), mark, waits: Arc::clone(self) }
+        Wait {
+            request: Some(request),
+            mark,
+            waits: Arc::clone(self),
+        }
     }
 
     /// Marks a wait as abandoned. Whoever has it looks at the mark before he puts it anywhere. Returns whether it was

@@ -52,7 +52,11 @@ enum Slice {
 
 impl Waiter {
     pub(crate) fn new(shared: Arc<Shared>, number: u64, messages: mpsc::UnboundedReceiver<Message>) -> Self {
-        Self { shared, number, messages }
+        Self {
+            shared,
+            number,
+            messages,
+        }
     }
 
     /// Connects, waits for the first key, and then for whatever comes, until nobody needs it any more.
@@ -156,7 +160,9 @@ impl Waiter {
     async fn wait(&self, link: &mut Link, wait: Wait) -> Result<bool, End> {
         let shared = Arc::clone(&self.shared);
         let Some(reservation) = shared.room.reserve() else {
-            let error = StatementError::TooManyHeld { held: shared.room.taken() };
+            let error = StatementError::TooManyHeld {
+                held: shared.room.taken(),
+            };
             wait.answer(Err(error.into_engine()));
             return Ok(false);
         };
@@ -261,7 +267,8 @@ impl Waiter {
 
     /// Releases whatever a failed, cancelled or unwanted slice has left.
     async fn undo(&self, link: &mut Link) -> Result<(), End> {
-        link.ask(|client| async move { client.batch_execute(sql::UNLOCK_ALL).await }).await
+        link.ask(|client| async move { client.batch_execute(sql::UNLOCK_ALL).await })
+            .await
     }
 
     /// Holds the lock until it is released.
@@ -305,7 +312,10 @@ impl Waiter {
     }
 
     fn unpark(&self) -> Option<Wait> {
-        self.shared.sessions().iter().find_map(|session| session.inbox.unpark_oldest())
+        self.shared
+            .sessions()
+            .iter()
+            .find_map(|session| session.inbox.unpark_oldest())
     }
 
     /// Waits for a message until `leave`, and pings meanwhile.

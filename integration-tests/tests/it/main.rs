@@ -4,6 +4,7 @@
 
 mod conformance;
 mod connecting;
+mod crowds;
 mod fake_server;
 mod holders;
 mod http;

@@ -68,6 +68,11 @@ impl Form {
         self.tries.contains("int4")
     }
 
+    /// Whether the answer lists the keys that were refused, and not an answer for each.
+    fn lists_refused(&self) -> bool {
+        self.tries.contains("FILTER")
+    }
+
     /// Whether it takes one key and not an array.
     fn lone(&self) -> bool {
         !self.tries.contains("[]")

@@ -76,7 +76,16 @@ impl Case {
             (true, false) => session.0.query_one(statement, &[&firsts, &seconds]).await,
             (true, true) => session.0.query_one(statement, &[&firsts[0], &seconds[0]]).await,
         };
-        row.unwrap().get::<_, Option<Vec<bool>>>(0).unwrap_or_default()
+        let row = row.unwrap();
+        if !form.lists_refused() {
+            return row.get::<_, Option<_>>(0).unwrap_or_default();
+        }
+        // In the order of the keys, each of them once.
+        let refused: Vec<i64> = row.get::<_, Option<_>>(0).unwrap_or_default();
+        let mut left = refused.iter().peekable();
+        let answers = bigints.iter().map(|key| left.next_if_eq(&key).is_none()).collect();
+        assert_eq!(left.next(), None, "what was refused was asked for");
+        answers
     }
 }
 
