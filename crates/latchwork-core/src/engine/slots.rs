@@ -43,7 +43,8 @@ impl Candidates {
     }
 }
 
-/// Takes the answer to a [`SlotsRequest`]. Dropped unanswered, it answers [`EngineErrorKind::ConnectionLost`].
+/// Takes the answer to a [`SlotsRequest`]. Dropped unanswered, it answers
+/// [`ConnectionLost`](super::EngineErrorKind::ConnectionLost).
 pub struct SlotsReply {
     pool: Option<Arc<Pool>>,
     flight: u64,
