@@ -13,9 +13,9 @@ use crate::{
     slots::Pool,
 };
 
-/// Who takes a hold back.
+/// Where a hold came from, and where it goes back to.
 #[derive(Clone)]
-pub(crate) enum Owner {
+pub(crate) enum Origin {
     Gate(Arc<Inner>),
     Pool { pool: Arc<Pool>, slot: u32 },
 }
@@ -24,16 +24,16 @@ pub(crate) enum Owner {
 pub(crate) struct Claim(Option<Parts>);
 
 struct Parts {
-    owner: Owner,
+    origin: Origin,
     key: Key,
     turn: u64,
     grant: Grant,
 }
 
 impl Claim {
-    pub(crate) const fn new(owner: Owner, key: Key, grant: Grant, turn: u64) -> Self {
+    pub(crate) const fn new(origin: Origin, key: Key, grant: Grant, turn: u64) -> Self {
         Self(Some(Parts {
-            owner,
+            origin,
             key,
             turn,
             grant,
@@ -44,8 +44,8 @@ impl Claim {
         self.parts().key
     }
 
-    pub(crate) const fn owner(&self) -> &Owner {
-        &self.parts().owner
+    pub(crate) const fn origin(&self) -> &Origin {
+        &self.parts().origin
     }
 
     pub(crate) fn state(&self) -> HoldState {
@@ -87,8 +87,8 @@ impl Claim {
 
     /// Takes the hold apart and leaves it held for as long as its session lives.
     pub(crate) fn leak(mut self) {
-        if let Some(Parts { owner, grant, .. }) = self.0.take()
-            && let Owner::Pool { pool, slot } = owner
+        if let Some(Parts { origin, grant, .. }) = self.0.take()
+            && let Origin::Pool { pool, slot } = origin
         {
             pool.leak(slot, grant);
         }
@@ -107,9 +107,9 @@ impl Claim {
 
 impl Parts {
     fn give_up(self, waiter: Option<oneshot::Sender<Result<bool, EngineError>>>) {
-        match self.owner {
-            Owner::Gate(gate) => gate.release(self.key, &self.grant, self.turn, waiter),
-            Owner::Pool { pool, slot } => pool.release(slot, &self.grant, self.turn, waiter),
+        match self.origin {
+            Origin::Gate(gate) => gate.release(self.key, &self.grant, self.turn, waiter),
+            Origin::Pool { pool, slot } => pool.release(slot, &self.grant, self.turn, waiter),
         }
     }
 }

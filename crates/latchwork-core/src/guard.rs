@@ -16,7 +16,7 @@ use crate::{
 /// goes to the server with the next statement. [`Guard::release`] does the same and says whether the key was held to
 /// the end.
 ///
-/// A guard is never re-acquired behind its owner's back: when the session that it rests on ends, [`Guard::lost`]
+/// A guard is never re-acquired behind its holder's back: when the session that it rests on ends, [`Guard::lost`]
 /// resolves and [`Guard::is_held`] is false for good.
 ///
 /// # Examples
@@ -107,7 +107,7 @@ impl Guard {
         self.claim.release()
     }
 
-    /// Leaves the key held until its session ends, for work that outlives every owner of a guard. There is no way back
+    /// Leaves the key held until its session ends, for work that outlives every guard. There is no way back
     /// to a guard, and [`Locks::close`](crate::Locks::close) would wait for it.
     pub fn leak(self) {
         self.claim.leak();

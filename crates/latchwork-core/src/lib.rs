@@ -43,6 +43,10 @@ mod stats;
 mod testing;
 mod visit;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub use acquire::{Acquire, AcquireBuilder, TryAcquire, WaitMethod};
 pub use clock::{Clock, ClockHand, Moment};
 pub use error::{AcquireError, CloseError, EngineCause, Lost, ReleaseError};

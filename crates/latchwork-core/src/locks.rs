@@ -123,8 +123,9 @@ impl Locks {
     ///
     /// # Errors
     ///
-    /// [`SlotsError::NoSlots`] for a limit of zero, [`SlotsError::OtherLimit`] if this process uses the pool with
-    /// another limit already, [`SlotsError::Key`] if the name does not make a key.
+    /// [`SlotsError::NoSlots`] for a limit of zero, [`SlotsError::TooManySlots`] for one above
+    /// [`MAX_SLOTS`](crate::slots::MAX_SLOTS), [`SlotsError::OtherLimit`] if this process uses the pool with another
+    /// limit already, [`SlotsError::Key`] if the name does not make a key.
     ///
     /// # Examples
     ///
@@ -171,6 +172,10 @@ impl Locks {
     }
 
     /// Closes like [`Locks::close`], but ends the sessions when the limit has run out. Guards that are left are lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`Locks::close`]; a limit that has not run out by then ends no session.
     ///
     /// # Errors
     ///

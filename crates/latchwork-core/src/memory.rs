@@ -93,7 +93,7 @@ impl Shared {
         if granted.is_empty() {
             return;
         }
-        // Collected first: the last handle of an engine must not be dropped under the mutex, for that tells others too.
+        // Collected first: the last reference to an engine must not be dropped under the mutex, for that tells others too.
         let engines: Vec<_> = lock(&self.engines).iter().filter_map(Weak::upgrade).collect();
         let sessions: HashMap<u64, Arc<SessionHealth>> = engines
             .iter()

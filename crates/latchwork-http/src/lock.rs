@@ -18,7 +18,7 @@ pub enum LockMode {
     /// Each alone.
     #[default]
     Exclusive,
-    /// All together, beside exclusive holders elsewhere.
+    /// All together, and none of them beside an exclusive holder.
     Shared,
     /// `GET`, `HEAD`, `OPTIONS` and `TRACE` shared, every other method exclusive.
     ByMethod,

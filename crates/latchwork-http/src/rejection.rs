@@ -91,7 +91,8 @@ impl RejectionKind {
             }
             Self::Unavailable => "the service's lock server did not give an answer; ask again later",
             Self::LockLost => "the resource could no longer be kept for this request, and its work was stopped midway",
-            Self::BadKey | Self::Setup => "",
+            Self::BadKey => "the request lacks what its key is made of",
+            Self::Setup => "the service cannot make a key for any request like this one; its operator has to change it",
         }
     }
 }

@@ -36,6 +36,7 @@ pub struct ServerFacts {
 
 impl ServerFacts {
     /// The major version.
+    #[must_use]
     pub fn major(&self) -> u32 {
         self.version / 10_000
     }

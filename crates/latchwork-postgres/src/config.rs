@@ -219,31 +219,37 @@ impl Config {
     }
 
     /// The role to log in as, if one is set.
+    #[must_use]
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref()
     }
 
     /// The database, if one is set.
+    #[must_use]
     pub fn dbname(&self) -> Option<&str> {
         self.dbname.as_deref()
     }
 
     /// How TLS is used.
+    #[must_use]
     pub fn ssl_mode(&self) -> SslMode {
         self.ssl_mode
     }
 
     /// What the server must be.
+    #[must_use]
     pub fn target_session_attrs(&self) -> TargetSessionAttrs {
         self.target_session_attrs
     }
 
     /// The name that the server shows for our sessions, if one is set.
+    #[must_use]
     pub fn application_name(&self) -> Option<&str> {
         self.application_name.as_deref()
     }
 
     /// How long connecting may take in all.
+    #[must_use]
     pub fn connect_timeout(&self) -> Duration {
         self.connect_timeout.unwrap_or(Self::DEFAULT_CONNECT_TIMEOUT)
     }

@@ -5,6 +5,13 @@
 //! **waiter sessions**, which hold nothing meanwhile. All of it is behind [`Postgres`], which makes the
 //! [`Locks`](latchwork_core::Locks) that everything else uses.
 //!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `tls` | yes | TLS to the server with rustls: `sslmode` up to `verify-full`, client certificates |
+//! | `deadpool` | | transaction scope on deadpool-postgres' transactions |
+//!
 //! # Examples
 //!
 //! ```no_run
@@ -46,6 +53,10 @@ pub mod tls;
 pub mod transaction;
 mod wait;
 mod waiter;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 pub use config::Config;
 pub use connect::ConnectError;

@@ -37,6 +37,10 @@ impl Postgres {
     ///
     /// [`ConnectError`], whose text says what to do. A hot standby, a pooler in transaction mode, and a server without
     /// real advisory locks are refused.
+    ///
+    /// # Panics
+    ///
+    /// When polled outside of a tokio runtime.
     pub async fn connect(config: Config, options: PostgresOptions) -> Result<Self, ConnectError> {
         let shared = Arc::new(Shared::new(config, options, Handle::current()));
         let first = shared.connect().await?;

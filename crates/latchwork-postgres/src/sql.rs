@@ -151,7 +151,7 @@ pub(crate) fn take_some(pairs: bool) -> String {
 }
 
 /// A key as the arguments of a lock function.
-fn arguments(key: Key) -> String {
+pub(crate) fn arguments(key: Key) -> String {
     match (key.as_bigint(), key.as_pair()) {
         // In quotes, since a cast binds closer than a minus does.
         (Some(number), _) => format!("'{number}'::pg_catalog.int8"),

@@ -48,8 +48,8 @@ pub use self::axum::MissingLayer;
 pub use body::PolicyBody;
 pub use head::RequestHead;
 pub use latchwork_http::{
-    Capacity, ExtractError, LockMode, MatchedRoute, OnDisconnect, Peer, Rejection, RejectionKind, SetupError, bytes,
-    http,
+    Capacity, ExtractError, LockMode, LockPolicy, MatchedRoute, OnDisconnect, Peer, Rejection, RejectionKind,
+    SetupError, SlotPolicy, bytes, http,
 };
 pub use lock::{HeldLock, LockLayer, LockService};
 pub use slot::{HeldPermit, SlotLayer, SlotService};

@@ -1,8 +1,9 @@
 #![doc = include_str!("../README.md")]
 
 pub use latchwork_core::{
-    Acquire, AcquireBuilder, AcquireError, CloseError, Guard, HandOverBound, HoldState, Key, Locks, LocksOptions, Lost,
-    Mode, Namespace, Permit, ReleaseError, Slots, Stats, TryAcquire, WaitMethod, engine, key, keys, memory, slots,
+    Acquire, AcquireBuilder, AcquireError, Clock, ClockHand, CloseError, EngineCause, Guard, HandOverBound, HoldState,
+    Key, Locks, LocksOptions, Lost, Mode, Moment, Namespace, Permit, ReleaseError, SessionHealth, Slots, Stats,
+    TryAcquire, WaitMethod, engine, key, keys, memory, slots,
 };
 #[cfg(feature = "tower")]
 pub use latchwork_http as http;

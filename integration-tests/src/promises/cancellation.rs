@@ -1,4 +1,4 @@
-//! Any acquiring future may be dropped at any moment (P2).
+//! Any acquiring future may be dropped at any moment.
 
 use std::pin::pin;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Exclusion over processes and hosts (P1).
+//! Exclusion over processes and hosts.
 
 use std::pin::pin;
 use std::time::Duration;

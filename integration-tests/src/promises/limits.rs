@@ -1,4 +1,4 @@
-//! Time limits (P3).
+//! Time limits.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Losing a lock (P4), and that nothing of the lost session is used again (P6).
+//! Losing a lock, and that nothing of the lost session is used again.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! An outage is not contention (P8), and ends locks and not patience (P4).
+//! An outage is not contention, and ends locks and not patience.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Release is final and reported (P5).
+//! Release is final and reported.
 
 use std::time::Duration;
 

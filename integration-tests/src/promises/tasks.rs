@@ -1,5 +1,5 @@
 //! What sessions promise beyond the scope-free promises: many tasks of one process, names, and the futures of slots and
-//! releases (P1, P2).
+//! releases.
 
 use std::pin::pin;
 use std::time::Duration;

@@ -15,7 +15,7 @@ use foldhash::fast::RandomState;
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
-    claim::{Claim, Owner},
+    claim::{Claim, Origin},
     clock::Clock,
     engine::{
         AcquireReply, AcquireRequest, Attempt, Engine, EngineError, EngineErrorKind, EngineEvents, Grant, ReleaseReply,
@@ -279,7 +279,7 @@ impl Inner {
     }
 
     fn claim(self: &Arc<Self>, key: Key, grant: Grant, turn: u64) -> Claim {
-        Claim::new(Owner::Gate(Arc::clone(self)), key, grant, turn)
+        Claim::new(Origin::Gate(Arc::clone(self)), key, grant, turn)
     }
 
     fn perform(self: &Arc<Self>, actions: Vec<Action<Answer>>) {

@@ -3,7 +3,7 @@
 use std::{fmt, future::Future};
 
 use crate::{
-    claim::{Claim, Owner},
+    claim::{Claim, Origin},
     error::{Lost, ReleaseError},
     key::Key,
     session::HoldState,
@@ -26,9 +26,9 @@ impl Permit {
     /// The number of the slot, from 0. No two permits of a pool have the same number at the same time.
     #[must_use]
     pub fn slot(&self) -> u32 {
-        match self.claim.owner() {
-            Owner::Pool { slot, .. } => *slot,
-            Owner::Gate(_) => unreachable!("a permit is a pool's"),
+        match self.claim.origin() {
+            Origin::Pool { slot, .. } => *slot,
+            Origin::Gate(_) => unreachable!("a permit is a pool's"),
         }
     }
 

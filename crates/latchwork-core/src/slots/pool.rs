@@ -14,7 +14,7 @@ use super::{
     table::{Action, Table},
 };
 use crate::{
-    claim::{Claim, Owner},
+    claim::{Claim, Origin},
     clock::Moment,
     engine::{
         AnnounceReply, AnnounceRequest, Announced, Candidates, EngineError, EngineErrorKind, Grant, ReleaseReply,
@@ -65,7 +65,7 @@ fn number(slot: u32) -> i32 {
     i32::try_from(slot).unwrap_or(i32::MAX)
 }
 
-/// A pool of slots as all of its handles in this process share it.
+/// A pool of slots as all its clones in this process share it.
 ///
 /// It is named in an engine's signatures only behind the replies; users meet it as [`Slots`](super::Slots).
 pub(crate) struct Pool {
@@ -254,8 +254,9 @@ impl Pool {
             .iter()
             .filter_map(|limit| u32::try_from(*limit).ok())
             .collect();
-        let mut notice = lock(&self.notice);
-        if !others.is_empty() && others != notice.others {
+        let is_news = !others.is_empty() && others != lock(&self.notice).others;
+        if is_news {
+            // Not under the mutex: whoever reads the log may use the pool.
             warn!(
                 target: "latchwork::core",
                 pool = %self.key(),
@@ -264,6 +265,7 @@ impl Pool {
                 "other processes give this pool of slots another limit: the largest holds",
             );
         }
+        let mut notice = lock(&self.notice);
         notice.others = others;
         notice.grant = Some(announced.grant);
     }
@@ -325,11 +327,11 @@ impl Pool {
                     }
                 }
                 Action::Give { to, slot, grant, turn } => {
-                    let owner = Owner::Pool {
+                    let origin = Origin::Pool {
                         pool: Arc::clone(self),
                         slot,
                     };
-                    let claim = Claim::new(owner, self.slot_key(slot), grant, turn);
+                    let claim = Claim::new(origin, self.slot_key(slot), grant, turn);
                     if let Err(Ok(Some(claim))) = to.send(Ok(Some(claim))) {
                         claim.forget();
                         let now = self.gate.clock.now();

@@ -59,6 +59,7 @@ impl CheckError {
     pub const OLDEST: u32 = 13;
 
     /// Says whether the same server will be refused again until somebody changes it. A standby may be promoted.
+    #[must_use]
     pub fn is_permanent(&self) -> bool {
         !matches!(self, Self::Standby | Self::UnknownPooler)
     }

@@ -13,6 +13,7 @@ impl Config {
     /// `read-only` for `standby` and `any` for `prefer-standby`; `sslmode=allow` becomes `disable`; a password file is
     /// asked for the first host only; and TLS that is required is required of unix sockets too, unless there are only
     /// sockets.
+    #[must_use]
     pub fn to_tokio_postgres(&self) -> tokio_postgres::Config {
         use tokio_postgres::config::TargetSessionAttrs as Attrs;
         let mut driver = self.driver();

@@ -31,6 +31,7 @@ impl SslMode {
     ];
 
     /// Names the mode as libpq does.
+    #[must_use]
     pub fn name(self) -> &'static str {
         Self::NAMES
             .iter()
@@ -39,6 +40,7 @@ impl SslMode {
     }
 
     /// Says whether a connection without TLS is refused.
+    #[must_use]
     pub fn requires_tls(self) -> bool {
         matches!(self, Self::Require | Self::VerifyCa | Self::VerifyFull)
     }
@@ -78,6 +80,7 @@ impl TargetSessionAttrs {
     ];
 
     /// Names the requirement as libpq does.
+    #[must_use]
     pub fn name(self) -> &'static str {
         Self::NAMES
             .iter()

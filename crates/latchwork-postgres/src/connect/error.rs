@@ -132,6 +132,7 @@ pub enum ConnectError {
 impl ConnectError {
     /// Says whether the same attempt fails again until somebody changes the settings or the server, so that trying
     /// again is of no use.
+    #[must_use]
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Config(_)
@@ -151,6 +152,7 @@ impl ConnectError {
     }
 
     /// Says whether a limit ran out.
+    #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut { .. })
     }

@@ -38,11 +38,13 @@ impl Wire {
     }
 
     /// Says whether the connection has ended.
+    #[must_use]
     pub fn is_ended(&self) -> bool {
         self.ended
     }
 
     /// Reads a value that the server reported when the session began, such as `server_version`.
+    #[must_use]
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.connection.parameter(name)
     }

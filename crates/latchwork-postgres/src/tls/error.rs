@@ -103,6 +103,7 @@ pub enum TlsError {
 
 impl TlsError {
     /// Says whether the same settings will fail again until somebody changes them, or the server's certificate.
+    #[must_use]
     pub fn is_permanent(&self) -> bool {
         !matches!(self, Self::Handshake { .. } | Self::Expired { .. } | Self::NotOffered)
     }

@@ -103,11 +103,13 @@ pub enum XactLockError {
 
 impl XactLockError {
     /// Says whether the limit ran out, which is contention and no failure.
+    #[must_use]
     pub fn is_timeout(&self) -> bool {
         matches!(self, Self::TimedOut { .. })
     }
 
     /// Says whether running the whole transaction again may work, with nothing changed.
+    #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -120,6 +122,7 @@ impl XactLockError {
     }
 
     /// Says whether the transaction can go on.
+    #[must_use]
     pub fn leaves_transaction_usable(&self) -> bool {
         matches!(
             self,

@@ -6,6 +6,8 @@ use std::time::Duration;
 use latchwork_core::{Key, Mode};
 use tokio_postgres::SimpleQueryRow;
 
+use crate::sql::arguments;
+
 /// One lock, as it is asked for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
@@ -83,12 +85,7 @@ impl Request {
             Mode::Exclusive => "",
             Mode::Shared => "_shared",
         };
-        // A bare number below the range of its negative would be a numeric, which no lock function takes.
-        let arguments = match self.key.as_pair() {
-            Some((first, second)) => format!("'{first}'::pg_catalog.int4, '{second}'::pg_catalog.int4"),
-            None => format!("'{}'::pg_catalog.int8", self.key.as_bigint().unwrap_or_default()),
-        };
-        format!("pg_catalog.{function}{suffix}({arguments})")
+        format!("pg_catalog.{function}{suffix}({})", arguments(self.key))
     }
 }
 

@@ -35,6 +35,7 @@ impl<S> LockService<S> {
     }
 
     /// The inner service.
+    #[must_use]
     pub const fn get_ref(&self) -> &S {
         &self.inner
     }
@@ -45,6 +46,7 @@ impl<S> LockService<S> {
     }
 
     /// Takes the inner service out.
+    #[must_use]
     pub fn into_inner(self) -> S {
         self.inner
     }

@@ -116,9 +116,12 @@ fn released(hold: Hold) -> impl Future<Output = ()> + Send {
         match timeout(RELEASE_LIMIT, release).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                warn!(target: "latchwork::tower", %error, "a request was handled, and its lock was not held to the end");
+                let error: &dyn std::error::Error = &error;
+                warn!(target: "latchwork::tower", error, "a request was handled, and its lock may not have been held to the end");
             }
-            Err(_) => warn!(target: "latchwork::tower", "the server has not said that a lock is free; responding anyway"),
+            Err(_) => {
+                warn!(target: "latchwork::tower", "the server has not said that a lock is free; responding anyway")
+            }
         }
     }
 }
