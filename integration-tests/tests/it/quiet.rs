@@ -251,3 +251,80 @@ async fn on_a_further_session_a_key_is_handed_over_waited_for_and_tried_like_any
     eventually("nothing is held", async || onlooker.held().await == 0).await;
     assert_quiet(&cluster);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_search_path_replaces_what_the_engine_asks_the_server() {
+    const FUNCTIONS: [(&str, &str, &str); 11] = [
+        ("pg_try_advisory_lock(bigint)", "boolean", "SELECT true"),
+        ("pg_try_advisory_lock_shared(bigint)", "boolean", "SELECT true"),
+        ("pg_try_advisory_lock(int, int)", "boolean", "SELECT true"),
+        ("pg_advisory_xact_lock(bigint)", "void", "SELECT NULL::void"),
+        ("pg_advisory_unlock(bigint)", "boolean", "SELECT false"),
+        ("pg_advisory_unlock_shared(bigint)", "boolean", "SELECT false"),
+        ("pg_advisory_unlock_all()", "void", "SELECT NULL::void"),
+        ("pg_backend_pid()", "int", "SELECT 1"),
+        ("pg_is_in_recovery()", "boolean", "SELECT true"),
+        ("cardinality(bigint[])", "int", "SELECT 0"),
+        ("unnest(bigint[])", "SETOF bigint", "SELECT NULL::bigint WHERE false"),
+    ];
+    const OPERATORS: [(&str, &str, &str); 7] = [
+        ("=", "text", "boolean"),
+        ("=", "name", "boolean"),
+        ("=", "oid", "boolean"),
+        ("=", "int", "boolean"),
+        ("=", "smallint", "boolean"),
+        ("<", "int", "boolean"),
+        ("+", "int", "int"),
+    ];
+    let cluster = Cluster::start().unwrap();
+    cluster
+        .psql("CREATE ROLE app LOGIN; CREATE SCHEMA hostile; GRANT USAGE ON SCHEMA hostile TO app")
+        .unwrap();
+    for (name, returns, body) in FUNCTIONS {
+        let sql = format!("CREATE FUNCTION hostile.{name} RETURNS {returns} LANGUAGE sql AS $$ {body} $$");
+        cluster.psql(&sql).unwrap();
+    }
+    for (index, (operator, operand, result)) in OPERATORS.into_iter().enumerate() {
+        let body = if result == "int" { "SELECT 1000" } else { "SELECT false" };
+        let sql = format!(
+            "CREATE FUNCTION hostile.f{index}({operand}, {operand}) RETURNS {result} LANGUAGE sql AS $$ {body} $$; \
+             CREATE OPERATOR hostile.{operator} (LEFTARG = {operand}, RIGHTARG = {operand}, FUNCTION = hostile.f{index})"
+        );
+        cluster.psql(&sql).unwrap();
+    }
+    cluster
+        .psql("CREATE VIEW hostile.pg_locks AS SELECT * FROM pg_catalog.pg_locks WHERE false; CREATE DOMAIN hostile.int8 AS int")
+        .unwrap();
+    cluster
+        .psql("ALTER ROLE app SET search_path = hostile, pg_catalog")
+        .unwrap();
+    let url = cluster.url_for("app", "postgres");
+    let (one, other) = (
+        connect(&url, quick()).await.locks(),
+        connect(&url, quick()).await.locks(),
+    );
+    let onlooker = Onlooker::new(&cluster.url()).await;
+    for key in [Key::bigint(7), Key::pair(7, 8)] {
+        let guard = one.try_acquire(key).await.unwrap().unwrap();
+        assert_eq!(onlooker.held().await, 1);
+        assert!(other.try_acquire(key).await.unwrap().is_none());
+        let waiting = tokio::spawn(other.acquire(key).within(SOON));
+        onlooker.waiter().await;
+        guard.release().await.unwrap();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+    }
+    let (mine, others) = (one.slots("pool", 2).unwrap(), other.slots("pool", 3).unwrap());
+    let permits = [
+        mine.try_acquire().await.unwrap().expect("the first slot"),
+        mine.try_acquire().await.unwrap().expect("the second slot"),
+    ];
+    let third = others
+        .try_acquire()
+        .await
+        .unwrap()
+        .expect("the third slot, of those who have three");
+    assert_eq!(onlooker.held().await, 5, "three slots, and a marker of each process");
+    drop((permits, third, mine, others));
+    eventually("nothing is held", async || onlooker.held().await == 0).await;
+    assert_quiet(&cluster);
+}

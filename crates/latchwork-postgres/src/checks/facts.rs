@@ -41,7 +41,7 @@ const LOOK_ALIKES: &[&str] = &[
     "h2 ",
 ];
 
-/// Asks for everything in one trip, and sets the session up in the same trip if its process id is `announced`, that
+/// Asks for everything in one trip, without the operators of anybody's `search_path`, and sets the session up in the same trip if its process id is `announced`, that
 /// is, if no pooler stands between.
 pub(super) async fn ask(
     opened: &mut Opened,
@@ -49,7 +49,7 @@ pub(super) async fn ask(
     announced: i32,
 ) -> Result<Asked, ConnectError> {
     let question = format!(
-        "SELECT pg_catalog.version(); SELECT {COLUMNS}; {}",
+        "SELECT pg_catalog.version(); SET LOCAL search_path = pg_catalog; SELECT {COLUMNS}; {}",
         settings_sql(settings, &format!("pg_catalog.pg_backend_pid() = {announced}"))
     );
     let mut rows: Vec<Vec<String>> = Vec::new();
@@ -88,7 +88,8 @@ pub(super) async fn apply_settings(opened: &mut Opened, settings: &SessionSettin
     done.map_err(|error| ConnectError::from_driver(error, &opened.server))
 }
 
-/// The statements that set a session up where `condition` holds. Settings that a version lacks are left out by the
+/// The statements that set a session up where `condition` holds. The search path is for the operators, which have no
+/// schema in our statements. Settings that a version lacks are left out by the
 /// server, and one that its platform lacks is left out without an error, which would be written to its log.
 fn settings_sql(settings: &SessionSettings, condition: &str) -> String {
     let silence = settings.silence.as_millis().clamp(1, i32::MAX as u128);
@@ -96,7 +97,7 @@ fn settings_sql(settings: &SessionSettings, condition: &str) -> String {
     let check = settings.check_interval.as_millis().min(i32::MAX as u128);
     format!(
         "SELECT pg_catalog.count(pg_catalog.set_config(name, value, false)) FROM (VALUES \
-         ('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_in_transaction_session_timeout', '0'), \
+         ('search_path', 'pg_catalog'), ('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_in_transaction_session_timeout', '0'), \
          ('transaction_timeout', '0'), ('idle_session_timeout', '{silence}'), ('tcp_keepalives_idle', '{quarter}'), \
          ('tcp_keepalives_interval', '{quarter}'), ('tcp_keepalives_count', '3'), ('tcp_user_timeout', '{silence}'), \
          ('plan_cache_mode', 'force_generic_plan')) AS wanted(name, value) \
