@@ -39,7 +39,7 @@ pub enum AcquireError {
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The key was held by others until the limit ran out.
-    #[error("key {key} was held by others for all of {limit:?}")]
+    #[error("key {key} was held by others for all of {limit:?}; try again later, or allow more time")]
     TimedOut {
         /// The key that was wanted.
         key: Key,
@@ -56,7 +56,7 @@ pub enum AcquireError {
     },
     /// The connection ended while the request was on its way. Nothing stays held: the server releases all locks of a
     /// connection that ends.
-    #[error("the connection to the lock server ended while key {key} was asked for")]
+    #[error("the connection to the lock server ended while key {key} was asked for; nothing is held, ask again")]
     ConnectionLost {
         /// The key that was wanted.
         key: Key,
@@ -138,14 +138,17 @@ impl AcquireError {
 #[non_exhaustive]
 pub enum ReleaseError {
     /// The hold had ended before: from some moment on, others may have held the key too.
-    #[error("key {key} was lost before it was released")]
+    #[error("key {key} was lost before it was released; others may have held it too, so check what was done under it")]
     Lost {
         /// The key that was held.
         key: Key,
     },
     /// The connection ended before the server could say whether the lock was held to the end. The lock is gone with
     /// the connection.
-    #[error("the connection to the lock server ended before it confirmed the release of key {key}")]
+    #[error(
+        "the connection to the lock server ended before it confirmed the release of key {key}; it is not held any more, \
+         but check what was done under it if that matters"
+    )]
     Unconfirmed {
         /// The key that was held.
         key: Key,
@@ -165,7 +168,7 @@ impl ReleaseError {
 
 /// The lock under some work was lost, and the work was cancelled.
 #[derive(Debug, thiserror::Error)]
-#[error("key {key} was lost while work ran under it")]
+#[error("key {key} was lost and the work under it was cancelled; acquire it again before any more of it")]
 #[non_exhaustive]
 pub struct Lost {
     /// The key that was held.
@@ -192,5 +195,26 @@ pub struct CloseError {
 impl CloseError {
     pub(crate) const fn new(holders: usize, limit: Duration) -> Self {
         Self { holders, limit }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_to_those_who_ask_and_hold_says_what_to_do() {
+        let (key, limit) = (Key::bigint(7), Duration::ZERO);
+        let texts = [
+            AcquireError::TimedOut { key, limit }.to_string(),
+            AcquireError::ConnectionLost { key, source: None }.to_string(),
+            ReleaseError::Lost { key }.to_string(),
+            ReleaseError::Unconfirmed { key, source: None }.to_string(),
+            Lost::new(key).to_string(),
+        ];
+        for text in texts {
+            let (what, advice) = text.split_once("; ").unwrap_or_default();
+            assert!(what.contains("key ") && advice.len() > 10, "{text}");
+        }
     }
 }
