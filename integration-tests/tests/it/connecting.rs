@@ -265,6 +265,26 @@ async fn a_product_without_real_locks_is_refused_by_name() {
         "{refusal:?}"
     );
     assert!(refusal.is_permanent());
+    assert!(
+        refusal.to_string().contains("use a PostgreSQL server for the locks"),
+        "{refusal}"
+    );
+    // Nothing that waits would help, so whoever asks is told at once.
+    let config: Config = format!("postgres://u@{address}/d").parse().unwrap();
+    let locks = latchwork_postgres::Postgres::connect_in_background(config, Default::default()).locks();
+    let asked = locks.acquire("job").without_limit();
+    let error = tokio::time::timeout(Duration::from_secs(20), asked)
+        .await
+        .expect("it waits")
+        .unwrap_err();
+    assert!(
+        matches!(error, latchwork_core::AcquireError::Refused { .. }),
+        "{error:?}"
+    );
+    assert!(
+        error.is_outage() && !error.is_retryable() && !error.is_timeout(),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Sessions that the server ends.
 
+use std::time::{Duration, Instant};
+
 use latchwork_harness::Cluster;
 use latchwork_postgres::PostgresOptions;
 
@@ -177,4 +179,90 @@ async fn a_release_that_finds_nothing_to_release_is_a_loss_of_the_whole_session(
     })
     .await;
     assert_eq!(onlooker.held().await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn holders_that_do_nothing_keep_their_locks_on_every_kind_of_session() {
+    let cluster = Cluster::start().unwrap();
+    let (one, other) = (
+        connect(&cluster.url(), quick().with_locks_per_session(2)).await,
+        connect(&cluster.url(), quick()).await,
+    );
+    let onlooker = Onlooker::new(&cluster.url()).await;
+    let locks = one.locks();
+    // Two on the first session, one on a further one, one on a waiter session, and a slot with its marker.
+    let mut guards = Vec::new();
+    for name in ["first", "second", "further"] {
+        guards.push(locks.try_acquire(name).await.unwrap().unwrap());
+    }
+    let theirs = other.locks().try_acquire("waited for").await.unwrap().unwrap();
+    let waiting = tokio::spawn(locks.acquire("waited for").within(SOON));
+    onlooker.waiter().await;
+    theirs.release().await.unwrap();
+    guards.push(waiting.await.unwrap().unwrap());
+    let pool = locks.slots("pool", 1).unwrap();
+    let permit = pool.try_acquire().await.unwrap().unwrap();
+    let homes = "SELECT string_agg(DISTINCT pid::text, ',') FROM pg_locks WHERE locktype = 'advisory' AND granted";
+    let (before, held) = (onlooker.value(homes).await, onlooker.held().await);
+    assert!(before.split(',').count() >= 3, "{before}");
+
+    // For three times as long as the server keeps a session that says nothing.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(2_250 * 3) {
+        for guard in &guards {
+            assert!(guard.is_held(), "{:?} after {:?}", guard.state(), begun.elapsed());
+        }
+        assert!(permit.is_held(), "after {:?}", begun.elapsed());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(
+        (onlooker.value(homes).await, onlooker.held().await),
+        (before, held),
+        "pings acquire nothing, and end no session"
+    );
+    assert_eq!(locks.stats().lost, 0);
+    // Had a ping taken a lock once more, one release would not free it.
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    permit.release().await.unwrap();
+    drop(pool);
+    eventually("nothing is held", async || onlooker.held().await == 0).await;
+    assert_quiet(&cluster);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_that_finds_nothing_on_a_waiter_session_is_its_loss_and_not_that_of_others() {
+    let cluster = Cluster::start().unwrap();
+    let (one, other) = (
+        connect(&cluster.url(), PostgresOptions::default()).await,
+        connect(&cluster.url(), PostgresOptions::default()).await,
+    );
+    let onlooker = Onlooker::new(&cluster.url()).await;
+    let locks = other.locks();
+    let kept = locks.try_acquire("kept").await.unwrap().unwrap();
+    let theirs = one.locks().try_acquire("job").await.unwrap().unwrap();
+    let waiting = tokio::spawn(locks.acquire("job").within(SOON));
+    let pid = onlooker.waiter().await;
+    theirs.release().await.unwrap();
+    let won = waiting.await.unwrap().unwrap();
+    // The same lie as above.
+    let lie = "CREATE OR REPLACE FUNCTION pg_catalog.pg_advisory_unlock(bigint) RETURNS boolean LANGUAGE sql \
+         VOLATILE AS 'SELECT false'";
+    onlooker
+        .value(&format!("SET allow_system_table_mods = on; {lie}"))
+        .await;
+    won.release().await.unwrap_err();
+    eventually("the session is gone, and its lock with it", async || {
+        onlooker
+            .is(&format!("NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = {pid})"))
+            .await
+    })
+    .await;
+    assert!(kept.is_held(), "on a session that has told no lie yet");
+    assert_eq!(onlooker.held().await, 1);
+    assert!(
+        one.locks().try_acquire("job").await.unwrap().is_some(),
+        "it is free for others"
+    );
 }

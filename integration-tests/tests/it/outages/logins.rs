@@ -181,3 +181,29 @@ async fn a_url_that_does_not_parse_is_refused_with_what_to_do_and_without_its_pa
         assert!(!refusal.contains("s3cret"), "{url}: {refusal}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_up_is_asked_again_later_and_later() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let postgres = background(&format!("postgres://app@{address}/shop?sslmode=disable"));
+    let locks = postgres.locks();
+    // One who waits all the time does not make it ask more often.
+    let waiting = tokio::spawn(locks.acquire("job").without_limit());
+    let begun = std::time::Instant::now();
+    let mut asked = Vec::new();
+    while let Ok(accepted) = tokio::time::timeout(
+        Duration::from_secs(4).saturating_sub(begun.elapsed()),
+        listener.accept(),
+    )
+    .await
+    {
+        drop(accepted.unwrap());
+        asked.push(begun.elapsed());
+    }
+    assert!((3..=12).contains(&asked.len()), "{asked:?}");
+    let pauses: Vec<_> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(*pauses.last().unwrap() > pauses[0] * 2, "{pauses:?}");
+    assert!(!waiting.is_finished(), "it is waited for");
+    waiting.abort();
+}

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use latchwork_core::Key;
 use latchwork_harness::{Cluster, PgBouncer, PoolMode};
 use latchwork_postgres::transaction::{TransactionExt as _, XactLockError};
-use tokio_postgres::{NoTls, Transaction};
+use tokio_postgres::{NoTls, SimpleQueryMessage, Transaction};
 
 use super::{CLUSTER, LONG, MOMENT, SOON, becomes, client, fresh_key, is_usable, seen};
 
@@ -118,6 +118,73 @@ async fn transactions_of_deadpool_have_it_too() {
     assert_eq!(seen(&CLUSTER, key), (1, 0));
     drop(second);
     becomes(&CLUSTER, key, (0, 0)).await;
+}
+
+/// The lock travels on the connection that does the work, so holders never need a second one; and waits that are dropped
+/// give theirs back clean.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pools_of_one_and_two_connections_are_enough_for_lock_and_work() {
+    CLUSTER
+        .psql("CREATE TABLE narrow (n int); INSERT INTO narrow VALUES (0)")
+        .unwrap();
+    for size in [1, 2] {
+        let manager = deadpool_postgres::Manager::new(CLUSTER.url().parse().unwrap(), NoTls);
+        let pool = deadpool_postgres::Pool::builder(manager)
+            .max_size(size)
+            .build()
+            .unwrap();
+        let key = fresh_key();
+        CLUSTER.psql("UPDATE narrow SET n = 0").unwrap();
+        let mut workers = Vec::new();
+        for worker in 0..12_u64 {
+            let pool = pool.clone();
+            workers.push(tokio::spawn(async move {
+                let mut done = 0;
+                for round in 0..10_u64 {
+                    let mut connection = pool.get().await.unwrap();
+                    let work = async {
+                        let transaction = connection.transaction().await.unwrap();
+                        transaction.xact_lock(key).within(LONG).await.unwrap();
+                        let row = transaction.query_one("SELECT n FROM narrow", &[]).await.unwrap();
+                        let n: i32 = row.get(0);
+                        transaction
+                            .execute("UPDATE narrow SET n = $1", &[&(n + 1)])
+                            .await
+                            .unwrap();
+                        transaction
+                    };
+                    // Every other worker drops some of what it does half-way.
+                    let patience = if worker % 2 == 0 {
+                        LONG
+                    } else {
+                        Duration::from_micros(150 * round)
+                    };
+                    if let Ok(transaction) = tokio::time::timeout(patience, work).await {
+                        transaction.commit().await.unwrap();
+                        done += 1;
+                    }
+                }
+                done
+            }));
+        }
+        let mut done = 0;
+        for worker in workers {
+            done += tokio::time::timeout(LONG, worker).await.expect("it hangs").unwrap();
+        }
+        assert!(done >= 60, "{done}");
+        assert_eq!(CLUSTER.psql("SELECT n FROM narrow").unwrap(), done.to_string());
+        becomes(&CLUSTER, key, (0, 0)).await;
+        // What is in the pool is in no transaction.
+        let connection = pool.get().await.unwrap();
+        let answered = connection
+            .simple_query("SELECT now() = statement_timestamp()")
+            .await
+            .unwrap();
+        let idle = answered
+            .iter()
+            .any(|message| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some("t")));
+        assert!(idle);
+    }
 }
 
 #[test]
