@@ -7,7 +7,7 @@ use std::{collections::HashSet, future::Future, pin::Pin, sync::Arc};
 
 use latchwork_core::{
     Key, Mode,
-    engine::{EngineError, Grant, ReleaseRequest, SlotsRequest},
+    engine::{Candidates, EngineError, Grant, ReleaseRequest, SlotsRequest},
 };
 use tokio_postgres::{Client, Error as DriverError, Row, error::SqlState};
 
@@ -79,11 +79,31 @@ struct SomeOf {
 }
 
 impl Batch {
-    /// Sorts requests into statements. What there is no room for is answered now.
-    pub(crate) fn new(asks: Vec<Ask>, slots: Vec<SlotsRequest>, room: &Room) -> Self {
+    /// Sorts requests into statements. What there is no room for is answered now, and so are releases of locks that
+    /// went with an earlier session than `session`. `releases` are taken last: a slot that was given up before its pool
+    /// was asked for candidates goes before them.
+    pub(crate) fn new(
+        asks: Vec<Ask>,
+        slots: Vec<SlotsRequest>,
+        releases: impl FnOnce() -> Vec<ReleaseRequest>,
+        session: u64,
+        room: &Room,
+    ) -> Self {
         let mut batch = Self::default();
-        let fits = room.take(asks.len());
-        batch.reserved += fits;
+        let slots: Vec<_> = slots
+            .into_iter()
+            .map(|request| (request.reply.candidates(), request))
+            .collect();
+        for release in releases() {
+            if release.grant.session().id() == session {
+                batch.add_release(release);
+            } else {
+                release.reply.send(Ok(false));
+            }
+        }
+        // What is released in this batch is released before anything is asked for, so its room can be had at once.
+        let mut freed = batch.released();
+        let fits = batch.reserve(asks.len(), &mut freed, room);
         for (at, ask) in asks.into_iter().enumerate() {
             if at < fits {
                 batch.add_ask(ask);
@@ -91,21 +111,20 @@ impl Batch {
                 ask.answer(Err(too_many(room)));
             }
         }
-        for request in slots {
-            batch.add_slots(request, room);
+        for (candidates, request) in slots {
+            let want = batch.reserve(candidates.want, &mut freed, room);
+            batch.add_slots(request, candidates, want, room);
         }
         batch
     }
 
-    /// Adds releases. Those of locks that went with an earlier session than `session` are answered now.
-    pub(crate) fn add_releases(&mut self, releases: impl Iterator<Item = ReleaseRequest>, session: u64) {
-        for release in releases {
-            if release.grant.session().id() == session {
-                self.add_release(release);
-            } else {
-                release.reply.send(Ok(false));
-            }
-        }
+    /// Takes room for up to `wanted` locks, from what there is or is `freed` in this batch. Returns for how many.
+    fn reserve(&mut self, wanted: usize, freed: &mut usize, room: &Room) -> usize {
+        let taken = room.take(wanted);
+        self.reserved += taken;
+        let borrowed = (*freed).min(wanted - taken);
+        *freed -= borrowed;
+        taken + borrowed
     }
 
     fn add_release(&mut self, release: ReleaseRequest) {
@@ -141,11 +160,8 @@ impl Batch {
         }
     }
 
-    fn add_slots(&mut self, request: SlotsRequest, room: &Room) {
-        let candidates = request.reply.candidates();
+    fn add_slots(&mut self, request: SlotsRequest, candidates: Candidates, want: usize, room: &Room) {
         let (keys, wanted) = (candidates.keys, candidates.want);
-        let want = room.take(wanted);
-        self.reserved += want;
         if want > 0 {
             self.slots.push(SomeOf {
                 request,
@@ -172,7 +188,7 @@ impl Batch {
             match next(&mut answers)? {
                 Ok(rows) => {
                     let keys = unlocks.releases.iter().map(|release| release.key);
-                    unlocks.was_held = flags(&rows, unlocks.kind, keys);
+                    unlocks.was_held = flags(&rows, unlocks.kind, keys)?;
                 }
                 // Which of them were released meanwhile is for the reconciliation to say.
                 Err(error) => failed = Some(error.into_engine()),
@@ -180,7 +196,7 @@ impl Batch {
         }
         for tries in &mut self.tries {
             match next(&mut answers)? {
-                Ok(rows) => tries.granted = flags(&rows, tries.kind, tries.asks.iter().map(Ask::key)),
+                Ok(rows) => tries.granted = flags(&rows, tries.kind, tries.asks.iter().map(Ask::key))?,
                 Err(error) => tries.error = Some(error.into_engine()),
             }
             failed = failed.or_else(|| tries.error.clone());
@@ -442,18 +458,27 @@ fn next(answers: &mut impl Iterator<Item = Answer>) -> Result<Result<Vec<Row>, S
 }
 
 /// The one row of a statement over keys, as an answer for each.
-fn flags(rows: &[Row], kind: Kind, keys: impl ExactSizeIterator<Item = Key>) -> Vec<bool> {
-    let Some(row) = rows.first() else { return Vec::new() };
-    if !kind.lists_refused(Number::of(keys.len())) {
-        return row.get::<_, Option<_>>(0).unwrap_or_default();
-    }
-    match row.get::<_, Option<Vec<i64>>>(0) {
-        None => vec![true; keys.len()],
-        Some(refused) => {
-            let refused: HashSet<i64> = refused.into_iter().collect();
-            keys.map(|key| key.as_bigint().is_some_and(|key| !refused.contains(&key)))
-                .collect()
-        }
+fn flags(rows: &[Row], kind: Kind, keys: impl ExactSizeIterator<Item = Key>) -> Result<Vec<bool>, End> {
+    let wanted = keys.len();
+    let row = rows
+        .first()
+        .ok_or(End::Inconsistent("a statement over keys had no row"))?;
+    let flags: Vec<bool> = if kind.lists_refused(Number::of(wanted)) {
+        let refused: HashSet<i64> = row
+            .get::<_, Option<Vec<i64>>>(0)
+            .unwrap_or_default()
+            .into_iter()
+            .collect();
+        keys.map(|key| key.as_bigint().is_some_and(|key| !refused.contains(&key)))
+            .collect()
+    } else {
+        row.get::<_, Option<_>>(0).unwrap_or_default()
+    };
+    // Whoever has no answer would be told that the connection was lost, and might hold the key.
+    if flags.len() == wanted {
+        Ok(flags)
+    } else {
+        Err(End::Inconsistent("a key was not answered for"))
     }
 }
 

@@ -89,7 +89,7 @@ impl Engine for PostgresEngine {
         if request.later {
             self.park(Parked::Slots(request));
         } else {
-            let session = self.shared.roomy_session();
+            let session = self.shared.session_for_some();
             session.inbox.push(|work| work.slots.push(request));
             session.unclaim(1);
         }

@@ -46,10 +46,8 @@ impl InFlight {
             slots,
             announces,
         } = work;
-        let mut batch = Batch::new(asks, slots, room);
-        // Which slots are free was asked just now: those that were given up until then go before.
-        let late = inbox.take_releases();
-        batch.add_releases(releases.into_iter().chain(late), link.health.id());
+        let all_releases = || releases.into_iter().chain(inbox.take_releases()).collect();
+        let batch = Batch::new(asks, slots, all_releases, link.health.id(), room);
         match Self::start(&batch, link, statements).await {
             Ok((answers, sent)) => Ok(Self {
                 batch,

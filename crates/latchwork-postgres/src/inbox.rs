@@ -281,6 +281,12 @@ impl Inbox {
         lock(&self.0).returning.clear();
     }
 
+    /// Whether any release is here or on the wire.
+    pub(crate) fn is_releasing(&self) -> bool {
+        let state = lock(&self.0);
+        !state.work.releases.is_empty() || state.returning.iter().any(|keys| !keys.is_empty())
+    }
+
     /// Whether a release of the key is here or on the wire: who asks for it now must come behind.
     pub(crate) fn is_returning(&self, key: Key) -> bool {
         let state = lock(&self.0);

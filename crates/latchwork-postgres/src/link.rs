@@ -175,11 +175,24 @@ impl Link {
     where
         F: Future<Output = Result<T, DriverError>>,
     {
+        self.ask_or_refuse(statement)
+            .await?
+            .map_err(|error| End::Closed(Some(error)))
+    }
+
+    /// As [`Link::ask`], where an error of the server is an answer like others.
+    pub(crate) async fn ask_or_refuse<T, F>(
+        &mut self,
+        statement: impl Fn(Arc<Client>) -> F,
+    ) -> Result<Result<T, DriverError>, End>
+    where
+        F: Future<Output = Result<T, DriverError>>,
+    {
         loop {
             match self.call(statement(Arc::clone(&self.client))).await? {
-                Ok(answer) => return Ok(answer),
                 Err(error) if error.code() == Some(&SqlState::QUERY_CANCELED) => {}
-                Err(error) => return Err(End::Closed(Some(error))),
+                Err(error) if error.as_db_error().is_none() => return Err(End::Closed(Some(error))),
+                answer => return Ok(answer),
             }
         }
     }

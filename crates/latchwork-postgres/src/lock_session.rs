@@ -22,7 +22,7 @@ use tracing::warn;
 
 use crate::{
     connect::{ConnectError, Connected},
-    error::connection_lost,
+    error::{StatementError, connection_lost},
     in_flight::{Arrived, InFlight},
     inbox::{Ask, Inbox, Parked, Wake, Work},
     link::{End, Link, key_of_row},
@@ -397,10 +397,21 @@ impl LockSession {
         if probes.is_empty() {
             return Ok(());
         }
-        let rows = link
-            .ask(|client| async move { client.query(sql::WAITED_FOR, &[]).await })
+        let asked = link
+            .ask_or_refuse(|client| async move { client.query(sql::WAITED_FOR, &[]).await })
             .await?;
         link.settle().await?;
+        let rows = match asked {
+            Ok(rows) => rows,
+            // A server whose lock table is full refuses this too, which is no reason to end the session.
+            Err(error) => {
+                let error = StatementError::from_driver(error).into_engine();
+                probes
+                    .into_iter()
+                    .for_each(|probe| probe.reply.send(Err(error.clone())));
+                return Ok(());
+            }
+        };
         for probe in probes {
             let waited_for = rows.iter().filter_map(key_of_row).any(|key| key == probe.key);
             probe
@@ -420,9 +431,12 @@ impl LockSession {
             return Ok(());
         }
         let pool = &pool.cast_unsigned();
-        let rows = link
-            .ask(|client| async move { client.query(sql::MARKERS, &[pool]).await })
+        // A server whose lock table is full refuses this too; then the others stay unknown.
+        let asked = link
+            .ask_or_refuse(|client| async move { client.query(sql::MARKERS, &[pool]).await })
             .await?;
+        link.settle().await?;
+        let rows = asked.unwrap_or_default();
         let others = rows
             .iter()
             .map(|row| row.get::<_, u32>(0).cast_signed())

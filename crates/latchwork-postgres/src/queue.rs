@@ -37,6 +37,8 @@ struct State {
     idle: Vec<u64>,
     /// Which waiter holds the lock of which session.
     holding: HashMap<u64, u64>,
+    /// Whether one is being opened.
+    opening: bool,
     next: u64,
     paused_until: Moment,
 }
@@ -49,7 +51,8 @@ impl WaiterPool {
         }
     }
 
-    /// Gives a wait to a free waiter session, or to a new one. Returns it if there is none.
+    /// Gives a wait to a free waiter session. Returns it if there is none; one that is opened then takes it from where
+    /// it polls meanwhile, since connecting may take longer than its limit.
     pub(crate) fn assign(&self, shared: &Arc<Shared>, wait: Wait) -> Option<Wait> {
         let mut state = lock(&self.state);
         if let Some(idle) = state.idle.pop()
@@ -60,16 +63,21 @@ impl WaiterPool {
                 _ => None,
             };
         }
-        if state.waiters.len() >= self.limit || shared.clock.now() < state.paused_until || !shared.is_up() {
+        if state.opening
+            || state.waiters.len() >= self.limit
+            || shared.clock.now() < state.paused_until
+            || !shared.is_up()
+        {
             return Some(wait);
         }
+        state.opening = true;
         state.next += 1;
         let number = state.next;
         let (sender, receiver) = mpsc::unbounded_channel();
         state.waiters.insert(number, sender);
         drop(state);
-        shared.spawn(Waiter::new(Arc::clone(shared), number, receiver).run(wait));
-        None
+        shared.spawn(Waiter::new(Arc::clone(shared), number, receiver).run());
+        Some(wait)
     }
 
     /// Passes a release on to the waiter session that holds the lock. Returns it if that session has ended.
@@ -118,6 +126,11 @@ impl WaiterPool {
             state.idle.remove(at);
         }
         at.is_some()
+    }
+
+    /// Notes that the session that was being opened is open, or could not be opened.
+    pub(crate) fn opened(&self) {
+        lock(&self.state).opening = false;
     }
 
     /// Forgets a waiter session that has ended.

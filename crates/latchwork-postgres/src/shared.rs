@@ -273,6 +273,15 @@ impl Shared {
         self.roomy_session()
     }
 
+    /// As [`Shared::session_for`], for some key of many: the first session while it is giving anything back.
+    pub(crate) fn session_for_some(self: &Arc<Self>) -> Arc<LockSession> {
+        let primary = self.primary();
+        if primary.inbox.is_releasing() && primary.claim() {
+            return Arc::clone(primary);
+        }
+        self.roomy_session()
+    }
+
     /// A session with room for another lock, opened if there is none, and claimed for one request.
     pub(crate) fn roomy_session(self: &Arc<Self>) -> Arc<LockSession> {
         let limit = self.options.locks_per_session;

@@ -16,9 +16,7 @@ use tokio::{
 use tokio_postgres::{SimpleQueryMessage, error::SqlState};
 
 use crate::{
-    connect::{ConnectError, Connected},
     error::{StatementError, connection_lost},
-    inbox::Parked,
     link::{End, Link},
     queue::Message,
     room::Reservation,
@@ -59,22 +57,20 @@ impl Waiter {
         }
     }
 
-    /// Connects, waits for the first key, and then for whatever comes, until nobody needs it any more.
-    pub(crate) async fn run(mut self, first: Wait) {
-        let (connected, first) = self.connect(first).await;
+    /// Connects, and waits for whatever comes, until nobody needs it any more.
+    pub(crate) async fn run(mut self) {
+        let connected = self.shared.connect().await;
+        if let Err(error) = &connected {
+            self.shared.waiters.could_not_open(&self.shared, error);
+        }
+        self.shared.waiters.opened();
         match connected {
-            Err(error) => {
-                self.shared.waiters.could_not_open(&self.shared, &error);
-                if let Some(first) = first {
-                    let due = self.shared.next_poll();
-                    self.shared.primary().inbox.park(due, Parked::Wait(first));
-                }
-            }
+            Err(_) => {}
             Ok(connected) => {
                 // No try is on its way here, and other sessions speak for the server.
                 let mut link = self.shared.link(connected, Arc::new(|_| {}));
                 let health = Arc::clone(&link.health);
-                let end = self.serve(&mut link, first).await;
+                let end = self.serve(&mut link).await;
                 self.shared.session_lost(&health, link.held, &end);
                 if matches!(end, End::Asked) {
                     link.close().await;
@@ -93,19 +89,8 @@ impl Waiter {
         }
     }
 
-    /// Connects, also when nobody waits for it any more: to hang up on a server that is about to answer would write a
-    /// line to its log.
-    async fn connect(&self, first: Wait) -> (Result<Connected, ConnectError>, Option<Wait>) {
-        let mut connecting = pin!(self.shared.connect());
-        tokio::select! {
-            connected = &mut connecting => return (connected, Some(first)),
-            () = first.abandoned() => {}
-        }
-        first.answer(Ok(None));
-        (connecting.await, None)
-    }
-
-    async fn serve(&mut self, link: &mut Link, mut next: Option<Wait>) -> End {
+    async fn serve(&mut self, link: &mut Link) -> End {
+        let mut next = None;
         loop {
             let done = match next.take() {
                 Some(wait) => self.wait_and_hold(link, wait).await,

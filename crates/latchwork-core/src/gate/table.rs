@@ -50,6 +50,11 @@ impl<W> Table<W> {
             .sum()
     }
 
+    /// Whether a key is held here.
+    pub(crate) fn is_held(&self, key: Key) -> bool {
+        self.entries.get(&key).is_some_and(|entry| entry.turn.is_some())
+    }
+
     /// Whether something is on its way back to the engine.
     pub(crate) fn is_settling(&self) -> bool {
         self.entries

@@ -103,6 +103,8 @@ impl Inner {
         self.perform(actions);
         match entered {
             Entered::Joined { grant, turn } => Entry::Answered(Ok(Some(self.claim(key, grant, turn)))),
+            // In an outage, that somebody else waits for a key says nothing about it.
+            Entered::Denied if !self.is_held_here(key) => Entry::Answered(self.engine.outage().map_or(Ok(None), Err)),
             Entered::Denied => Entry::Answered(Ok(None)),
             Entered::Failed(error) => Entry::Answered(Err(error)),
             Entered::Queued { ticket } => {
@@ -276,6 +278,10 @@ impl Inner {
 
     fn shard(&self, key: Key) -> MutexGuard<'_, Table<Answer>> {
         lock(&self.shards[self.hasher.hash_one(key) as usize % SHARDS])
+    }
+
+    fn is_held_here(&self, key: Key) -> bool {
+        self.shard(key).is_held(key)
     }
 
     fn claim(self: &Arc<Self>, key: Key, grant: Grant, turn: u64) -> Claim {
