@@ -9,7 +9,7 @@ use std::{
 
 use latchwork_core::{
     Key, Mode, Moment,
-    engine::{AcquireRequest, AnnounceRequest, EngineError, Grant, ReleaseRequest, SlotsRequest},
+    engine::{AcquireRequest, AnnounceRequest, EngineError, EngineErrorKind, Grant, ReleaseRequest, SlotsRequest},
 };
 
 use crate::{sync::lock, wait::Wait};
@@ -110,6 +110,8 @@ struct State {
     /// The keys that each batch on the wire releases.
     returning: VecDeque<Vec<Key>>,
     closing: bool,
+    /// Nobody takes anything out any more.
+    ended: bool,
     waker: Option<Waker>,
 }
 
@@ -153,20 +155,36 @@ pub(crate) enum Wake {
 impl Inbox {
     /// Adds work and wakes the owner.
     pub(crate) fn push(&self, add: impl FnOnce(&mut Work)) {
-        self.change(|state| add(&mut state.work));
+        let mut late = Work::default();
+        self.change(|state| add(if state.ended { &mut late } else { &mut state.work }));
+        if !late.is_empty() {
+            late.fail(&EngineError::new(EngineErrorKind::Closed));
+        }
     }
 
     /// Puts a request aside until a moment.
     pub(crate) fn park(&self, due: Moment, parked: Parked) {
-        let mut abandoned = None;
+        let (mut abandoned, mut late) = (None, None);
         self.change(|state| match parked {
             // Read under the mutex that `end_abandoned` takes, so that one of the two sees it.
             Parked::Wait(wait) if wait.is_abandoned() => abandoned = Some(wait),
+            parked if state.ended => late = Some(parked),
             parked => state.parked.push((due, parked)),
         });
+        let closed = || EngineError::new(EngineErrorKind::Closed);
+        match late {
+            Some(Parked::Wait(wait)) => wait.answer(Err(closed())),
+            Some(Parked::Slots(request)) => request.reply.send(Err(closed())),
+            None => {}
+        }
         if let Some(wait) = abandoned {
             wait.answer(Ok(None));
         }
+    }
+
+    /// Answers whatever comes from now on that the engine is closed: nobody looks here any more.
+    pub(crate) fn end(&self) {
+        self.change(|state| state.ended = true);
     }
 
     /// Answers the parked waits that were abandoned.

@@ -211,19 +211,18 @@ impl Link {
     /// Confirms what the session holds, where the trust in it has lapsed. To be called when the answers of a batch are
     /// counted, and before they are handed on.
     pub(crate) async fn settle(&mut self) -> Result<(), End> {
-        if !self.doubtful {
-            return Ok(());
-        }
-        let sent = self.health.clock().now();
-        if self.held == 0 {
-            self.ping().await?;
-        } else if self.own_locks().await?.len() != self.held {
-            return Err(End::Inconsistent("it does not hold the locks that it was granted"));
-        }
-        // The confirmation may have been as slow as what it was to confirm; then the next one may be quicker.
-        if self.health.clock().now().since(sent) < self.timing.trust() {
-            self.doubtful = false;
-            self.trust_from(sent);
+        // A confirmation may be as slow as what it was to confirm; then the next one may be quicker.
+        while self.doubtful {
+            let sent = self.health.clock().now();
+            if self.held == 0 {
+                self.ping().await?;
+            } else if self.own_locks().await?.len() != self.held {
+                return Err(End::Inconsistent("it does not hold the locks that it was granted"));
+            }
+            if self.health.clock().now().since(sent) < self.timing.trust() {
+                self.doubtful = false;
+                self.trust_from(sent);
+            }
         }
         Ok(())
     }

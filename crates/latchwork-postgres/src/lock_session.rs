@@ -163,6 +163,7 @@ impl LockSession {
                 self.pause(failures).await;
             }
         }
+        self.inbox.end();
         self.fail(true, &EngineError::new(EngineErrorKind::Closed));
     }
 
@@ -170,17 +171,25 @@ impl LockSession {
     async fn connect(&self, shared: &Arc<Shared>) -> Result<Connected, ConnectError> {
         let mut connecting = pin!(shared.connect());
         let limit = shared.options.timing.ping_limit();
-        if let Ok(connected) = timeout(limit, connecting.as_mut()).await {
-            return connected;
+        match timeout(limit, connecting.as_mut()).await {
+            Ok(connected) => connected,
+            Err(_) if self.primary => {
+                shared.on_silence(true)(limit);
+                connecting.await
+            }
+            // The first session is there meanwhile, and says how the server is.
+            Err(_) => Err(ConnectError::TimedOut {
+                server: "the server".to_owned(),
+                limit,
+            }),
         }
-        shared.on_silence(self.primary)(limit);
-        connecting.await
     }
 
     /// Hands everything to the first session: more locks than there should be on one are better than none.
     async fn give_up(&self, shared: &Arc<Shared>, error: &ConnectError) {
         warn!(target: "latchwork::postgres", error = error as &dyn Error, "cannot open a further session for locks");
         self.pending.fetch_add(RETIRED, Ordering::AcqRel);
+        shared.pause_further_sessions();
         shared.forget(self);
         let primary = shared.primary();
         loop {

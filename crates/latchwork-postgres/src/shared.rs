@@ -31,6 +31,9 @@ use crate::{
     wait::Waits,
 };
 
+/// How long no further session is opened after one could not connect.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(2);
+
 /// Whether the server can be asked.
 #[derive(Clone, Debug)]
 pub(crate) enum Availability {
@@ -53,6 +56,8 @@ pub(crate) struct Shared {
     pub(crate) waiters: WaiterPool,
     primary: OnceLock<Arc<LockSession>>,
     further: Mutex<Vec<Arc<LockSession>>>,
+    /// Until when no further session is opened, because one could not connect.
+    further_paused_until: Mutex<Moment>,
     pub(crate) runtime: Handle,
     events: OnceLock<EngineEvents>,
     facts: Mutex<Option<ServerFacts>>,
@@ -63,7 +68,7 @@ pub(crate) struct Shared {
     next_session: AtomicU64,
     /// Each task of the engine holds a clone, so that the last one to end is noticed.
     alive: Mutex<Option<mpsc::Sender<()>>>,
-    ended: Mutex<Option<mpsc::Receiver<()>>>,
+    ended: tokio::sync::Mutex<mpsc::Receiver<()>>,
 }
 
 impl Shared {
@@ -92,7 +97,8 @@ impl Shared {
             is_closing: AtomicBool::new(false),
             next_session: AtomicU64::new(1),
             alive: Mutex::new(Some(alive)),
-            ended: Mutex::new(Some(ended)),
+            ended: tokio::sync::Mutex::new(ended),
+            further_paused_until: Mutex::default(),
             options,
         }
     }
@@ -102,13 +108,16 @@ impl Shared {
         let _ = self.events.set(events);
     }
 
-    /// Runs a task of the engine.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let Some(alive) = lock(&self.alive).clone() else { return };
+    /// Runs a task of the engine, unless it closes. Says whether it runs.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> bool {
+        let Some(alive) = lock(&self.alive).clone() else {
+            return false;
+        };
         self.runtime.spawn(async move {
             task.await;
             drop(alive);
         });
+        true
     }
 
     /// Connects and checks.
@@ -234,13 +243,10 @@ impl Shared {
         self.waiters.close();
     }
 
-    /// Resolves when all tasks have ended. Only the first caller waits.
+    /// Resolves when all tasks have ended.
     pub(crate) async fn ended(&self) {
-        let ended = lock(&self.ended).take();
-        if let Some(mut ended) = ended {
-            // Nothing is ever sent; the channel closes when the last task drops its end.
-            let _ = ended.recv().await;
-        }
+        // Nothing is ever sent; the channel closes when the last task drops its end.
+        let _ = self.ended.lock().await.recv().await;
     }
 
     /// The first lock session. It is there as long as the engine.
@@ -293,12 +299,22 @@ impl Shared {
         if let Some(session) = further.iter().find(|session| session.load() < limit && session.claim()) {
             return Arc::clone(session);
         }
+        if self.clock.now() < *lock(&self.further_paused_until) && primary.claim() {
+            return Arc::clone(primary);
+        }
         let session = Arc::new(LockSession::new(false));
         session.claim();
         further.push(Arc::clone(&session));
         drop(further);
-        self.spawn(Arc::clone(&session).run(Arc::clone(self), None));
+        if !self.spawn(Arc::clone(&session).run(Arc::clone(self), None)) {
+            session.inbox.end();
+        }
         session
+    }
+
+    /// Has the first session take all for a while: more locks than there should be on one are better than none.
+    pub(crate) fn pause_further_sessions(&self) {
+        *lock(&self.further_paused_until) = self.clock.now().after(PAUSE_AFTER_FAILURE);
     }
 
     /// Forgets a session that takes no more requests.

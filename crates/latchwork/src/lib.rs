@@ -1,4 +1,7 @@
-#![doc = include_str!("../README.md")]
+#![cfg_attr(
+    any(not(doctest), all(feature = "axum", feature = "postgres")),
+    doc = include_str!("../README.md")
+)]
 
 pub use latchwork_core::{
     Acquire, AcquireBuilder, AcquireError, Clock, ClockHand, CloseError, EngineCause, Guard, HandOverBound, HoldState,
@@ -10,6 +13,6 @@ pub use latchwork_http as http;
 #[cfg(feature = "postgres")]
 pub use latchwork_postgres as postgres;
 #[cfg(feature = "postgres")]
-pub use latchwork_postgres::{Config, ConnectError, Postgres, PostgresOptions};
+pub use latchwork_postgres::{Config, ConnectError, Postgres, PostgresOptions, config::ConfigError};
 #[cfg(feature = "tower")]
 pub use latchwork_tower as tower;
