@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use latchwork_core::{HandOverBound, LocksOptions, Namespace};
 
+/// The longest of all intervals: what is longer is a mistake, and would overflow sums.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// Plain values that the engine is made with.
 ///
 /// # Examples
@@ -87,17 +90,17 @@ impl PostgresOptions {
         self
     }
 
-    /// Sets how often a key is asked for again by those who poll. At least 1 ms.
+    /// Sets how often a key is asked for again by those who poll. At least 1 ms, at most an hour.
     #[must_use]
     pub fn with_poll_interval(mut self, interval: Duration) -> Self {
-        self.poll_interval = interval.max(Duration::from_millis(1));
+        self.poll_interval = interval.clamp(Duration::from_millis(1), LONGEST);
         self
     }
 
-    /// Sets the longest time for which a wait stands in the server's queue. At least 10 ms.
+    /// Sets the longest time for which a wait stands in the server's queue. At least 10 ms, at most an hour.
     #[must_use]
     pub fn with_wait_slice(mut self, slice: Duration) -> Self {
-        self.wait_slice = slice.max(Duration::from_millis(10));
+        self.wait_slice = slice.clamp(Duration::from_millis(10), LONGEST);
         self
     }
 
@@ -143,13 +146,13 @@ pub struct Timing {
 
 impl Timing {
     /// Pings every `ping_interval` (default 2 s), and waits for an answer for `ping_limit` (default 3 s). Both are at
-    /// least 10 ms.
+    /// least 10 ms and at most an hour.
     #[must_use]
     pub fn new(ping_interval: Duration, ping_limit: Duration) -> Self {
         let least = Duration::from_millis(10);
         Self {
-            ping_interval: ping_interval.max(least),
-            ping_limit: ping_limit.max(least),
+            ping_interval: ping_interval.clamp(least, LONGEST),
+            ping_limit: ping_limit.clamp(least, LONGEST),
         }
     }
 

@@ -151,11 +151,10 @@ impl Waiter {
             wait.answer(Err(error.into_engine()));
             return Ok(false);
         };
-        if wait.until().since(shared.clock.now()).is_zero() {
-            self.see_whether_abandoned(&wait).await;
-        }
         loop {
-            if wait.is_abandoned() || shared.is_closing() {
+            // Whoever waits beyond the first one's limit begins anew with a limit that is told.
+            let over = wait.until() <= shared.clock.now();
+            if over || wait.is_abandoned() || shared.is_closing() {
                 wait.answer(Ok(None));
                 return Ok(false);
             }
@@ -164,7 +163,7 @@ impl Waiter {
                     return self.hand_over(link, wait, reservation).await;
                 }
                 Ok(Slice::Granted) => self.undo(link).await?,
-                Ok(Slice::NotGranted) => self.see_whether_abandoned(&wait).await,
+                Ok(Slice::NotGranted) => {}
                 Ok(Slice::Failed(error)) => {
                     self.undo(link).await?;
                     if !wait.is_abandoned() {
@@ -197,10 +196,8 @@ impl Waiter {
     /// Waits in the server's queue once.
     async fn slice(&self, link: &mut Link, wait: &Wait) -> Result<Slice, End> {
         let begun = self.shared.clock.now();
-        let left = wait.until().since(begun);
-        let slice = Shared::jittered(self.shared.options.wait_slice);
-        // At its limit a wait ends by itself; beyond it others may still want the key.
-        let slice = if left.is_zero() { slice } else { slice.min(left) };
+        // At its limit a wait ends by itself, without a cancel request.
+        let slice = Shared::jittered(self.shared.options.wait_slice).min(wait.until().since(begun));
         let ends = begun.after(slice);
         let (client, canceller) = (Arc::clone(&link.client), link.canceller.clone());
         let sql = sql::wait_slice(wait.request().key, wait.request().mode, slice);
@@ -239,15 +236,6 @@ impl Waiter {
             }
             Err(error) => return Err(End::Closed(Some(error))),
         })
-    }
-
-    /// A limit that ends with the slice needs a moment to be told: a further slice would have to be cancelled.
-    async fn see_whether_abandoned(&self, wait: &Wait) {
-        let left = wait.until().since(self.shared.clock.now());
-        if left < ENDS_SOON / 2 && wait.until() != Moment::NEVER {
-            // That it has not been abandoned is an answer too.
-            let _ = timeout(ENDS_SOON / 2, wait.abandoned()).await;
-        }
     }
 
     /// Releases whatever a failed, cancelled or unwanted slice has left.
