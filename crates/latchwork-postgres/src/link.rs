@@ -11,7 +11,7 @@ use std::{
 };
 
 use latchwork_core::{Clock, Key, Mode, Moment, SessionHealth};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 use tokio_postgres::{Client, Error as DriverError, Row, error::SqlState};
 
 use crate::{
@@ -48,6 +48,9 @@ impl fmt::Display for End {
     }
 }
 
+/// How many times a ping interval, or limit, is looked at: how late either may be noticed.
+const TICKS: u32 = 16;
+
 /// What to do when an answer is overdue.
 pub(crate) type OnSilence = Arc<dyn Fn(Duration) + Send + Sync>;
 
@@ -61,6 +64,8 @@ pub(crate) struct Link {
     wire: Wire,
     timing: Timing,
     on_silence: OnSilence,
+    ticker: Pin<Box<Sleep>>,
+    tick: Duration,
     last_sent: Moment,
     trusted_until: Moment,
     /// The trust has lapsed: what the session holds must be confirmed before it is trusted again.
@@ -77,7 +82,10 @@ impl Link {
             ..
         } = connected;
         let now = clock.now();
+        let tick = (timing.ping_interval().min(timing.ping_limit()) / TICKS).max(Duration::from_millis(1));
         Self {
+            ticker: Box::pin(sleep(tick)),
+            tick,
             client: Arc::new(client),
             canceller,
             health: Arc::new(SessionHealth::new(id, clock, now)),
@@ -139,13 +147,13 @@ impl Link {
         statement: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<Result<T, DriverError>, End> {
         let mut statement = pin!(statement);
-        let mut patience = pin!(sleep(limit));
+        let mut patience = sent.after(limit);
         let mut overdue = false;
         let answer = poll_fn(|context| {
             if let Poll::Ready(answer) = self.poll_both(statement.as_mut(), context) {
                 return Poll::Ready(answer);
             }
-            while patience.as_mut().poll(context).is_ready() {
+            while self.poll_clock(context) >= patience {
                 if overdue {
                     return Poll::Ready(Err(End::Silent));
                 }
@@ -153,8 +161,7 @@ impl Link {
                 self.doubtful = true;
                 self.health.suspend();
                 (self.on_silence)(limit);
-                let rest = self.timing.silence().saturating_sub(self.timing.trust());
-                patience.as_mut().reset(Instant::now() + rest);
+                patience = patience.after(self.timing.silence().saturating_sub(self.timing.trust()));
             }
             Poll::Pending
         })
@@ -198,12 +205,16 @@ impl Link {
     }
 
     /// Waits until something is to be done, or the connection ends. What the server says meanwhile is passed over.
-    pub(crate) async fn idle<T>(&mut self, mut work: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Result<T, End> {
+    pub(crate) async fn idle<T>(
+        &mut self,
+        mut work: impl FnMut(Moment, &mut Context<'_>) -> Poll<T>,
+    ) -> Result<T, End> {
         poll_fn(|context| {
             if let Poll::Ready(end) = self.poll_wire(context) {
                 return Poll::Ready(Err(End::Closed(end)));
             }
-            work(context).map(Ok)
+            let now = self.poll_clock(context);
+            work(now, context).map(Ok)
         })
         .await
     }
@@ -255,6 +266,15 @@ impl Link {
         drop(client);
         // If the server does not react, dropping the socket ends the session too.
         let _ = tokio::time::timeout(timing.ping_limit(), wire.finish()).await;
+    }
+
+    /// The present moment; the task is woken again within a tick. One timer ticks for all limits: to set one for each
+    /// statement would wake the thread that waits for the network each time.
+    pub(crate) fn poll_clock(&mut self, context: &mut Context<'_>) -> Moment {
+        while self.ticker.as_mut().poll(context).is_ready() {
+            self.ticker.as_mut().reset(Instant::now() + self.tick);
+        }
+        self.health.clock().now()
     }
 
     fn trust_from(&mut self, sent: Moment) {

@@ -304,17 +304,19 @@ impl LockSession {
     async fn next_event(&self, shared: &Shared, link: &mut Link) -> Result<Event, End> {
         let ping_due = link.ping_due();
         let mut timer = pin!(sleep(Duration::MAX));
-        link.idle(|context| {
+        link.idle(|now, context| {
             loop {
-                let now = shared.clock.now();
-                let (wake, due) = self.inbox.poll_work(now, context);
+                let (wake, due) = self.inbox.poll_work(now.max(shared.clock.now()), context);
                 if let Poll::Ready(wake) = wake {
                     return Poll::Ready(Event::Wake(wake));
                 }
                 if ping_due <= now {
                     return Poll::Ready(Event::PingDue);
                 }
-                timer.as_mut().reset(Instant::now() + due.min(ping_due).since(now));
+                if due == Moment::NEVER {
+                    return Poll::Pending;
+                }
+                timer.as_mut().reset(Instant::now() + due.since(shared.clock.now()));
                 if timer.as_mut().poll(context).is_pending() {
                     return Poll::Pending;
                 }

@@ -298,7 +298,7 @@ impl Waiter {
         let mut timer = pin!(sleep(due.since(now)));
         let messages = &mut self.messages;
         let message = link
-            .idle(|context| match messages.poll_recv(context) {
+            .idle(|_, context| match messages.poll_recv(context) {
                 std::task::Poll::Ready(message) => std::task::Poll::Ready(Some(message.unwrap_or(Message::Close))),
                 std::task::Poll::Pending => timer.as_mut().poll(context).map(|()| None),
             })

@@ -45,7 +45,7 @@ impl<W> Table<W> {
     fn granted(&mut self, key: Key, mode: Mode, flight: u64, grant: Grant, now: Moment, actions: &mut Vec<Action<W>>) {
         let entry = self.entries.get_mut(&key).expect("the flight's entry");
         self.counters.granted += 1;
-        let (since, hand_overs) = entry.carried.take().unwrap_or((now, 0));
+        let (since, hand_overs) = entry.carried.take().map_or((now, 0), |carried| *carried);
         entry.turn = Some(Turn {
             id: flight,
             grant,

@@ -134,7 +134,8 @@ pub(super) struct Entry<W> {
     /// How many turns this process has taken one after the other, each of them ended by the bound.
     pub(super) turns_in_a_row: u8,
     /// Start and hand-overs of a turn that goes on in the other mode.
-    pub(super) carried: Option<(Moment, u32)>,
+    /// In a box, since few entries have one and there may be many entries.
+    pub(super) carried: Option<Box<(Moment, u32)>>,
 }
 
 impl<W> Entry<W> {

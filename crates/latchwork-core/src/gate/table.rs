@@ -168,7 +168,7 @@ impl<W> Table<W> {
                     return Released::Kept;
                 }
                 // For the bound, a change of mode is a hand-over.
-                Some(_) if within => entry.carried = Some((since, hand_overs.saturating_add(1))),
+                Some(_) if within => entry.carried = Some(Box::new((since, hand_overs.saturating_add(1)))),
                 Some(_) => entry.turns_in_a_row = entry.turns_in_a_row.saturating_add(1),
                 None => {}
             }
