@@ -136,6 +136,9 @@ async fn a_killed_backend_cancels_its_handlers_and_frees_their_locks() {
     let answer = client.answer().await;
     assert_eq!(answer.status(), 503);
     assert!(answer.0.contains("urn:latchwork:problem:lock-lost"), "{answer:?}");
+    // A session that is ended says so a moment before it lets go of its locks.
+    let onlooker = &shop.onlooker;
+    eventually("the server has freed the lock", async || onlooker.held().await == 0).await;
     shop.other.lets_go(1);
     assert_eq!(ask(shop.other.address, "POST /orders/42/charge").await.status(), 200);
     // The instance that lost its session opens another.
