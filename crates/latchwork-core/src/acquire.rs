@@ -12,7 +12,7 @@ use crate::{
     error::AcquireError,
     guard::Guard,
     key::{Key, KeyError},
-    locks::Inner,
+    locks::ShardHandle,
     mode::Mode,
     visit::{Door, Limit, Visit},
 };
@@ -34,17 +34,15 @@ pub enum WaitMethod {
 #[derive(Debug)]
 #[must_use = "nothing is acquired before this is given a limit and awaited"]
 pub struct AcquireBuilder {
-    gate: Arc<Inner>,
-    key: Result<Key, KeyError>,
+    at: Result<(Arc<ShardHandle>, Key), KeyError>,
     mode: Mode,
     method: WaitMethod,
 }
 
 impl AcquireBuilder {
-    pub(crate) const fn new(gate: Arc<Inner>, key: Result<Key, KeyError>) -> Self {
+    pub(crate) const fn new(at: Result<(Arc<ShardHandle>, Key), KeyError>) -> Self {
         Self {
-            gate,
-            key,
+            at,
             mode: Mode::Exclusive,
             method: WaitMethod::Queue,
         }
@@ -79,15 +77,10 @@ impl AcquireBuilder {
     }
 
     fn build(self, limit: Limit) -> Acquire {
-        let Self {
-            gate,
-            key,
-            mode,
-            method,
-        } = self;
+        let Self { at, mode, method } = self;
         let polls = method == WaitMethod::Poll;
         Acquire {
-            visit: key.map(|key| Visit::new(Door::Gate { gate, key, mode }, limit, polls)),
+            visit: at.map(|(gate, key)| Visit::new(Door::Gate { gate, key, mode }, limit, polls)),
         }
     }
 }
@@ -139,10 +132,10 @@ pub struct TryAcquire {
 }
 
 impl TryAcquire {
-    pub(crate) fn new(gate: Arc<Inner>, key: Result<Key, KeyError>) -> Self {
+    pub(crate) fn new(at: Result<(Arc<ShardHandle>, Key), KeyError>) -> Self {
         let mode = Mode::Exclusive;
         Self {
-            visit: key.map(|key| Visit::new(Door::Gate { gate, key, mode }, Limit::Try, false)),
+            visit: at.map(|(gate, key)| Visit::new(Door::Gate { gate, key, mode }, Limit::Try, false)),
         }
     }
 

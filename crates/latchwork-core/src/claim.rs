@@ -8,7 +8,7 @@ use crate::{
     engine::{EngineError, Grant},
     error::{Lost, ReleaseError},
     key::Key,
-    locks::Inner,
+    locks::ShardHandle,
     session::HoldState,
     slots::Pool,
 };
@@ -16,7 +16,7 @@ use crate::{
 /// Where a hold came from, and where it goes back to.
 #[derive(Clone)]
 pub(crate) enum Origin {
-    Gate(Arc<Inner>),
+    Gate(Arc<ShardHandle>),
     Pool { pool: Arc<Pool>, slot: u32 },
 }
 

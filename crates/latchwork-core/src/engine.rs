@@ -21,7 +21,7 @@ pub use slots::{AnnounceReply, AnnounceRequest, Announced, Candidates, SlotsRepl
 use crate::{
     clock::{Clock, Moment},
     key::Key,
-    locks::Inner,
+    locks::{Inner, ShardHandle},
     mode::Mode,
     session::SessionHealth,
     slots::Pool,
@@ -91,29 +91,44 @@ pub enum Attempt {
 pub struct Grant {
     session: Arc<SessionHealth>,
     ordered: bool,
+    at: Moment,
 }
 
 impl Grant {
     /// A grant on the session with this health, whose release is ordered before later requests for the same key.
     #[must_use]
-    pub const fn new(session: Arc<SessionHealth>) -> Self {
-        Self { session, ordered: true }
+    pub fn new(session: Arc<SessionHealth>) -> Self {
+        Self {
+            at: session.clock().now(),
+            session,
+            ordered: true,
+        }
     }
 
     /// A grant on a session that requests for the same key do not go through: the gate asks for the key again only
     /// after the release was answered.
     #[must_use]
-    pub const fn unordered(session: Arc<SessionHealth>) -> Self {
+    pub fn unordered(session: Arc<SessionHealth>) -> Self {
         Self {
-            session,
             ordered: false,
+            ..Self::new(session)
         }
+    }
+
+    /// The same grant with the session counted elsewhere.
+    pub(crate) const fn on(&self, session: Arc<SessionHealth>) -> Self {
+        Self { session, ..*self }
     }
 
     /// The session that the lock lives on.
     #[must_use]
     pub const fn session(&self) -> &Arc<SessionHealth> {
         &self.session
+    }
+
+    /// When the engine has made this of the server's answer.
+    pub(crate) const fn at(&self) -> Moment {
+        self.at
     }
 
     /// Whether the release is ordered before later requests for the same key.
@@ -156,13 +171,13 @@ impl AcquireRequest {
 
 /// Takes the answer to an [`AcquireRequest`]. Dropped unanswered, it answers [`EngineErrorKind::ConnectionLost`].
 pub struct AcquireReply {
-    gate: Option<Arc<Inner>>,
+    gate: Option<Arc<ShardHandle>>,
     key: Key,
     flight: u64,
 }
 
 impl AcquireReply {
-    pub(crate) const fn new(gate: Arc<Inner>, key: Key, flight: u64) -> Self {
+    pub(crate) const fn new(gate: Arc<ShardHandle>, key: Key, flight: u64) -> Self {
         Self {
             gate: Some(gate),
             key,
@@ -231,7 +246,7 @@ pub struct ReleaseReply {
 
 /// Who asks again for a key once an unordered release was answered.
 pub(crate) enum Settle {
-    Gate(Arc<Inner>, Key, u64),
+    Gate(Arc<ShardHandle>, Key, u64),
     Slot(Arc<Pool>, u32),
 }
 

@@ -1,17 +1,19 @@
 //! The front of the library.
 
 mod inner;
+mod shard;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 pub(crate) use inner::{Inner, lock};
+pub(crate) use shard::ShardHandle;
 
 use crate::{
     acquire::{AcquireBuilder, TryAcquire},
     engine::Engine,
     error::CloseError,
     gate::HandOverBound,
-    key::{IntoKey, Namespace},
+    key::{IntoKey, Key, KeyError, Namespace},
     slots::{Slots, SlotsError},
     stats::Stats,
 };
@@ -49,6 +51,7 @@ pub struct LocksOptions {
 #[derive(Clone)]
 pub struct Locks {
     inner: Arc<Inner>,
+    handles: Arc<[Arc<ShardHandle>]>,
     namespace: Namespace,
 }
 
@@ -58,6 +61,7 @@ impl Locks {
     pub fn new(engine: Arc<dyn Engine>, options: LocksOptions) -> Self {
         let inner = Inner::new(engine, options.hand_over);
         Self {
+            handles: inner.handles(),
             inner,
             namespace: options.namespace,
         }
@@ -74,6 +78,7 @@ impl Locks {
     pub fn with_namespace(&self, namespace: Namespace) -> Self {
         Self {
             inner: Arc::clone(&self.inner),
+            handles: Arc::clone(&self.handles),
             namespace,
         }
     }
@@ -109,14 +114,14 @@ impl Locks {
     /// # }
     /// ```
     pub fn acquire(&self, key: impl IntoKey) -> AcquireBuilder {
-        AcquireBuilder::new(Arc::clone(&self.inner), key.into_key(&self.namespace))
+        AcquireBuilder::new(self.at(key))
     }
 
     /// Tries once to acquire a key: `Ok(None)` if others hold it.
     ///
     /// The future sends one request when it is first polled. A key that this process holds already is not asked for.
     pub fn try_acquire(&self, key: impl IntoKey) -> TryAcquire {
-        TryAcquire::new(Arc::clone(&self.inner), key.into_key(&self.namespace))
+        TryAcquire::new(self.at(key))
     }
 
     /// A pool of `limit` slots under one name, shared by all processes that name it: at most `limit` permits at once.
@@ -187,6 +192,12 @@ impl Locks {
         let holders = self.inner.holders();
         self.inner.end_engine().await;
         Err(CloseError::new(holders, limit))
+    }
+
+    /// A key, and the way to its shard.
+    fn at(&self, key: impl IntoKey) -> Result<(Arc<ShardHandle>, Key), KeyError> {
+        let key = key.into_key(&self.namespace)?;
+        Ok((Arc::clone(&self.handles[self.inner.shard_of(key)]), key))
     }
 }
 

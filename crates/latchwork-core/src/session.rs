@@ -2,7 +2,10 @@
 
 use std::{
     fmt,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use tokio::sync::Notify;
@@ -25,9 +28,16 @@ pub enum HoldState {
 ///
 /// Only the engine moves it. Guards read it without blocking: a lock is believed in while the session is not lost and
 /// the clock has not passed the moment until which the engine trusts the session.
+///
+/// Clones are the same session.
+#[derive(Clone)]
 pub struct SessionHealth {
     id: u64,
     clock: Clock,
+    belief: Arc<Belief>,
+}
+
+struct Belief {
     trusted_until: AtomicU64,
     lost: AtomicBool,
     changed: Notify,
@@ -42,9 +52,11 @@ impl SessionHealth {
         Self {
             id,
             clock,
-            trusted_until: AtomicU64::new(trusted_until.as_nanos()),
-            lost: AtomicBool::new(false),
-            changed: Notify::new(),
+            belief: Arc::new(Belief {
+                trusted_until: AtomicU64::new(trusted_until.as_nanos()),
+                lost: AtomicBool::new(false),
+                changed: Notify::new(),
+            }),
         }
     }
 
@@ -66,30 +78,30 @@ impl SessionHealth {
     /// time that it trusts an answer. Once the moment has passed, the engine must first confirm that the session still
     /// holds its locks.
     pub fn trust_until(&self, moment: Moment) {
-        self.trusted_until.store(moment.as_nanos(), Ordering::Release);
+        self.belief.trusted_until.store(moment.as_nanos(), Ordering::Release);
     }
 
     /// Takes the trust away without giving the session up.
     pub fn suspend(&self) {
-        self.trusted_until.store(0, Ordering::Release);
+        self.belief.trusted_until.store(0, Ordering::Release);
     }
 
     /// Gives the session up: every lock on it is lost, once and for all.
     pub fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
-        self.changed.notify_waiters();
+        self.belief.lost.store(true, Ordering::Release);
+        self.belief.changed.notify_waiters();
     }
 
     /// Whether locks on this session can be believed in right now.
     #[must_use]
     pub fn is_trusted(&self) -> bool {
-        !self.is_lost() && self.clock.now().as_nanos() < self.trusted_until.load(Ordering::Acquire)
+        !self.is_lost() && self.clock.now().as_nanos() < self.belief.trusted_until.load(Ordering::Acquire)
     }
 
     /// Whether the session was given up.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
+        self.belief.lost.load(Ordering::Acquire)
     }
 
     /// How far a lock on this session can be believed right now.
@@ -110,7 +122,7 @@ impl SessionHealth {
     ///
     /// Dropping the future has no effect.
     pub async fn lost(&self) {
-        let mut changed = std::pin::pin!(self.changed.notified());
+        let mut changed = std::pin::pin!(self.belief.changed.notified());
         // Registered before the flag is read, so that a loss in between is not missed.
         changed.as_mut().enable();
         if !self.is_lost() {

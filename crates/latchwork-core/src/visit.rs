@@ -16,8 +16,15 @@ use tokio::{
 use tracing::{Span, debug_span, field};
 
 use crate::{
-    claim::Claim, clock::Moment, engine::EngineError, error::AcquireError, gate::Want, key::Key, locks::Inner,
-    mode::Mode, slots::Pool,
+    claim::Claim,
+    clock::Moment,
+    engine::EngineError,
+    error::AcquireError,
+    gate::Want,
+    key::Key,
+    locks::{Inner, ShardHandle},
+    mode::Mode,
+    slots::Pool,
 };
 
 /// The answer to one who waits, on its way.
@@ -35,12 +42,16 @@ pub(crate) enum Entry {
 /// Where one enters.
 #[derive(Debug)]
 pub(crate) enum Door {
-    Gate { gate: Arc<Inner>, key: Key, mode: Mode },
+    Gate {
+        gate: Arc<ShardHandle>,
+        key: Key,
+        mode: Mode,
+    },
     Pool(Arc<Pool>),
 }
 
 impl Door {
-    fn gate(&self) -> &Arc<Inner> {
+    fn gate(&self) -> &Inner {
         match self {
             Self::Gate { gate, .. } => gate,
             Self::Pool(pool) => pool.gate(),

@@ -1,11 +1,7 @@
 //! What the gate makes of the engine's answers.
 
-use super::{
-    Action, Table,
-    entry::{Phase, Turn},
-};
+use super::{Action, Table, entry::Phase};
 use crate::{
-    clock::Moment,
     engine::{EngineError, Grant},
     key::Key,
     mode::Mode,
@@ -18,7 +14,6 @@ impl<W> Table<W> {
         key: Key,
         flight: u64,
         answer: Result<Option<Grant>, EngineError>,
-        now: Moment,
         actions: &mut Vec<Action<W>>,
     ) {
         let answer = match answer {
@@ -26,41 +21,31 @@ impl<W> Table<W> {
             Ok(Some(grant)) if grant.session().is_lost() => Err(EngineError::connection_lost()),
             answer => answer,
         };
-        let Some(phase) = self.entries.get(&key).map(|entry| entry.phase) else {
+        let Some(entry) = self.entries.get_mut(&key) else {
             return;
         };
+        let phase = entry.phase;
         let Some((_, mode)) = phase.flight().filter(|(own, _)| *own == flight) else {
             // Only a probe can outlive the turn that it was for, and there is nothing to give back for it.
             return;
         };
         match (phase, answer) {
-            (Phase::Probing { .. }, answer) => self.probed(key, answer, now, actions),
-            (_, Ok(Some(grant))) => self.granted(key, mode, flight, grant, now, actions),
+            (Phase::Probing { .. }, answer) => self.probed(key, answer, actions),
+            (_, Ok(Some(grant))) => {
+                self.counters.granted += 1;
+                entry.begin_turn(flight, self.sessions.adopt(&grant), mode);
+                if entry.head_mode() == Some(mode) {
+                    // Those who are served by one grant have waited for it together: that is no hand-over yet for the
+                    // bound.
+                    self.counters.handed_over += u64::from(entry.serve(key, actions)).saturating_sub(1);
+                    entry.deny_tries(&mut self.counters, actions);
+                } else {
+                    entry.end_turn(key, actions);
+                }
+            }
             (Phase::Trying { .. }, Ok(None)) => self.busy(key, mode, actions),
-            (_, Ok(None)) => self.wait_ended(key, now, actions),
+            (_, Ok(None)) => self.wait_ended(key, actions),
             (_, Err(error)) => self.failed(key, &error, actions),
-        }
-    }
-
-    fn granted(&mut self, key: Key, mode: Mode, flight: u64, grant: Grant, now: Moment, actions: &mut Vec<Action<W>>) {
-        let entry = self.entries.get_mut(&key).expect("the flight's entry");
-        self.counters.granted += 1;
-        let (since, hand_overs) = entry.carried.take().map_or((now, 0), |carried| *carried);
-        entry.turn = Some(Turn {
-            id: flight,
-            grant,
-            mode,
-            holders: 0,
-            since,
-            hand_overs,
-        });
-        entry.phase = Phase::Held;
-        if entry.head_mode() == Some(mode) {
-            // Those who are served by one grant have waited for it together: that is no hand-over yet for the bound.
-            self.counters.handed_over += u64::from(entry.serve(key, actions)).saturating_sub(1);
-            self.deny_tries(key, actions);
-        } else {
-            self.end_turn(key, actions);
         }
     }
 
@@ -87,10 +72,10 @@ impl<W> Table<W> {
     }
 
     /// The engine has ended a wait without a grant: it was abandoned, or somebody's limit has run out.
-    fn wait_ended(&mut self, key: Key, now: Moment, actions: &mut Vec<Action<W>>) {
+    fn wait_ended(&mut self, key: Key, actions: &mut Vec<Action<W>>) {
         let entry = self.entries.get_mut(&key).expect("the flight's entry");
         // Asked for again, they would be answered again at once, until their timers get round to it.
-        let over = entry.drain(|waiter| waiter.want.is_over(now));
+        let over = entry.drain(|waiter| waiter.want.is_over(self.clock.now()));
         self.counters.abandoned += over.len() as u64;
         actions.extend(over.into_iter().map(|to| Action::Deny { to }));
         self.start_or_remove(key, actions);
@@ -105,43 +90,27 @@ impl<W> Table<W> {
     }
 
     /// The engine has said whether a shared hold may be shared further.
-    fn probed(
-        &mut self,
-        key: Key,
-        answer: Result<Option<Grant>, EngineError>,
-        now: Moment,
-        actions: &mut Vec<Action<W>>,
-    ) {
+    fn probed(&mut self, key: Key, answer: Result<Option<Grant>, EngineError>, actions: &mut Vec<Action<W>>) {
         let entry = self.entries.get_mut(&key).expect("the flight's entry");
         entry.phase = Phase::Held;
         match answer {
             Ok(Some(_)) => {
                 if let Some(turn) = &mut entry.turn {
-                    turn.since = now;
+                    turn.since = self.clock.now();
                     turn.hand_overs = 0;
                 }
                 // Whatever the bound is: it was the server who let them in.
                 if entry.head_could_join() {
                     self.counters.handed_over += u64::from(entry.serve(key, actions));
                 }
-                self.deny_tries(key, actions);
+                entry.deny_tries(&mut self.counters, actions);
             }
-            Ok(None) => self.deny_tries(key, actions),
+            Ok(None) => entry.deny_tries(&mut self.counters, actions),
             Err(error) => {
                 let told =
                     entry.drain(|waiter| waiter.want.is_try() || (waiter.mode == Mode::Shared && !error.is_outage()));
                 self.fail(told, &error, actions);
             }
         }
-    }
-
-    /// Answers those who tried while the question was open, now that the key is held.
-    fn deny_tries(&mut self, key: Key, actions: &mut Vec<Action<W>>) {
-        let Some(entry) = self.entries.get_mut(&key) else {
-            return;
-        };
-        let denied = entry.drain_tries();
-        self.counters.denied += denied.len() as u64;
-        actions.extend(denied.into_iter().map(|to| Action::Deny { to }));
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::{Action, HandOverBound};
+use super::{Action, Counters, HandOverBound};
 use crate::{
-    clock::Moment,
+    clock::{Clock, Moment},
     engine::{Attempt, Grant},
     key::Key,
     mode::Mode,
@@ -67,8 +67,8 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    pub(super) fn is_within(&self, bound: HandOverBound, now: Moment) -> bool {
-        self.hand_overs < bound.count && now.since(self.since) < bound.time
+    pub(super) fn is_within(&self, bound: HandOverBound, clock: &Clock) -> bool {
+        self.hand_overs < bound.count && clock.now().since(self.since) < bound.time
     }
 }
 
@@ -149,8 +149,22 @@ impl<W> Entry<W> {
         }
     }
 
+    /// Begins a turn that nobody has joined yet.
+    pub(super) fn begin_turn(&mut self, id: u64, grant: Grant, mode: Mode) {
+        let (since, hand_overs) = self.carried.take().map_or_else(|| (grant.at(), 0), |carried| *carried);
+        self.turn = Some(Turn {
+            id,
+            grant,
+            mode,
+            holders: 0,
+            since,
+            hand_overs,
+        });
+        self.phase = Phase::Held;
+    }
+
     /// Judges one who comes.
-    pub(super) fn admit(&self, mode: Mode, want: Want, bound: HandOverBound, now: Moment) -> Admission {
+    pub(super) fn admit(&self, mode: Mode, want: Want, bound: HandOverBound, clock: &Clock) -> Admission {
         let Some(turn) = &self.turn else {
             return match self.phase {
                 Phase::Idle => Admission::Start,
@@ -169,7 +183,7 @@ impl<W> Entry<W> {
         match self.phase {
             Phase::Probing { .. } if could_join => Admission::Wait,
             _ if could_join && self.waiters.is_empty() => {
-                if turn.is_within(bound, now) {
+                if turn.is_within(bound, clock) {
                     Admission::Join
                 } else {
                     Admission::Probe
@@ -280,6 +294,30 @@ impl<W> Entry<W> {
         self.turn = None;
         self.turns_in_a_row = 0;
         self.carried = None;
+    }
+
+    /// Denies all those who try, now that the key is held or others have a better claim to it.
+    pub(super) fn deny_tries(&mut self, counters: &mut Counters, actions: &mut Vec<Action<W>>) {
+        if !self.waiters.is_empty() {
+            let denied = self.drain_tries();
+            counters.denied += denied.len() as u64;
+            actions.extend(denied.into_iter().map(|to| Action::Deny { to }));
+        }
+    }
+
+    /// Gives the grant back to the engine. Those who wait are asked for when that is settled.
+    pub(super) fn end_turn(&mut self, key: Key, actions: &mut Vec<Action<W>>) {
+        if let Some(Turn { id, grant, mode, .. }) = self.turn.take() {
+            self.phase = Phase::Settling { turn: id };
+            let settle = !grant.ordered();
+            actions.push(Action::Release {
+                key,
+                mode,
+                grant,
+                turn: id,
+                settle,
+            });
+        }
     }
 
     /// Has the engine stop waiting, as soon as it has begun to.

@@ -1,16 +1,22 @@
 //! The transitions of the gate.
 
-use std::collections::HashMap;
+use std::{
+    collections::{
+        HashMap,
+        hash_map::{Entry::Occupied, OccupiedEntry},
+    },
+    sync::Arc,
+};
 
 use foldhash::fast::RandomState;
 
 use super::{
     Action, Counters, Entered, HandOverBound, Want,
-    entry::{Admission, Entry, Phase, Turn, Waiter},
+    entry::{Admission, Entry, Phase, Waiter},
 };
 use crate::{
-    clock::Moment,
-    engine::{EngineError, EngineErrorKind},
+    clock::Clock,
+    engine::{EngineError, EngineErrorKind, Grant},
     key::Key,
     mode::Mode,
     session::{HoldState, SessionHealth},
@@ -21,16 +27,20 @@ use crate::{
 pub(crate) struct Table<W> {
     /// Looked at several times for each lock: the standard library's hash costs more than all else that is done here.
     pub(super) entries: HashMap<Key, Entry<W>, RandomState>,
+    pub(super) sessions: Sessions,
     bound: HandOverBound,
+    pub(super) clock: Clock,
     pub(super) next: u64,
     pub(crate) counters: Counters,
 }
 
 impl<W> Table<W> {
-    pub(crate) fn new(bound: HandOverBound) -> Self {
+    pub(crate) fn new(bound: HandOverBound, clock: Clock) -> Self {
         Self {
             entries: HashMap::default(),
+            sessions: Sessions::default(),
             bound,
+            clock,
             next: 0,
             counters: Counters::default(),
         }
@@ -68,14 +78,13 @@ impl<W> Table<W> {
         key: Key,
         mode: Mode,
         want: Want,
-        now: Moment,
         to: impl FnOnce() -> W,
         actions: &mut Vec<Action<W>>,
     ) -> Entered {
         self.next += 1;
         let ticket = self.next;
         let entry = self.entries.entry(key).or_insert_with(Entry::new);
-        let admission = entry.admit(mode, want, self.bound, now);
+        let admission = entry.admit(mode, want, self.bound, &self.clock);
         match admission {
             Admission::Join => {
                 let turn = entry.turn.as_mut().expect("one joins a turn");
@@ -117,7 +126,7 @@ impl<W> Table<W> {
     }
 
     /// Lets one go who no longer waits. Does nothing if he was served meanwhile.
-    pub(crate) fn leave(&mut self, key: Key, ticket: u64, now: Moment, actions: &mut Vec<Action<W>>) {
+    pub(crate) fn leave(&mut self, key: Key, ticket: u64, actions: &mut Vec<Action<W>>) {
         let Some(entry) = self.entries.get_mut(&key) else {
             return;
         };
@@ -128,22 +137,22 @@ impl<W> Table<W> {
         match entry.phase {
             Phase::Waiting { mode, polls, .. } if !entry.serves_head(mode, polls) => entry.abandon(key, actions),
             // An exclusive waiter may have stood before shared ones that can join.
-            Phase::Held => self.join_waiters(key, now, actions),
+            Phase::Held => self.join_waiters(key, actions),
             _ => {}
         }
     }
 
     /// Lets one who waits for a shared hold look again whether he can join the one that stands in his way: neither the
     /// end of a doubt nor the leaving of those who queued elsewhere is told.
-    pub(crate) fn nudge(&mut self, key: Key, ticket: u64, now: Moment, actions: &mut Vec<Action<W>>) {
+    pub(crate) fn nudge(&mut self, key: Key, ticket: u64, actions: &mut Vec<Action<W>>) {
         let heads = |entry: &Entry<W>| entry.waiters.front().is_some_and(|head| head.ticket == ticket);
         if self.entries.get(&key).is_some_and(heads) {
-            self.join_waiters(key, now, actions);
+            self.join_waiters(key, actions);
         }
     }
 
     /// Takes a key back from a holder. Says whether the holder's turn still stood.
-    pub(crate) fn release(&mut self, key: Key, turn_id: u64, now: Moment, actions: &mut Vec<Action<W>>) -> Released {
+    pub(crate) fn release(&mut self, key: Key, turn_id: u64, actions: &mut Vec<Action<W>>) -> Released {
         let Some(entry) = self.entries.get_mut(&key) else {
             return Released::Gone;
         };
@@ -160,7 +169,7 @@ impl<W> Table<W> {
             self.counters.lost += 1;
         }
         if !entry.waiters.is_empty() && turn.grant.session().state() == HoldState::Held {
-            let within = turn.is_within(self.bound, now);
+            let within = turn.is_within(self.bound, &self.clock);
             let (since, hand_overs, mode) = (turn.since, turn.hand_overs, turn.mode);
             match entry.head_mode() {
                 Some(head) if within && head == mode => {
@@ -173,7 +182,7 @@ impl<W> Table<W> {
                 None => {}
             }
         }
-        self.end_turn(key, actions);
+        entry.end_turn(key, actions);
         Released::Sent
     }
 
@@ -192,12 +201,10 @@ impl<W> Table<W> {
     /// Takes the word that the engine may be asked again for a key that was given back: it has been given an ordered
     /// release, or has answered another.
     pub(crate) fn settled(&mut self, key: Key, turn: u64, actions: &mut Vec<Action<W>>) {
-        if self
-            .entries
-            .get(&key)
-            .is_some_and(|entry| entry.phase == Phase::Settling { turn })
+        if let Occupied(entry) = self.entries.entry(key)
+            && entry.get().phase == (Phase::Settling { turn })
         {
-            self.start_or_remove(key, actions);
+            Self::go_on(entry, &mut self.next, actions);
         }
     }
 
@@ -251,14 +258,18 @@ impl<W> Table<W> {
     }
 
     /// Lets shared waiters at the head of the queue join a shared turn; after the bound the server is asked first.
-    fn join_waiters(&mut self, key: Key, now: Moment, actions: &mut Vec<Action<W>>) {
+    fn join_waiters(&mut self, key: Key, actions: &mut Vec<Action<W>>) {
         let Some(entry) = self.entries.get_mut(&key) else {
             return;
         };
         if entry.phase != Phase::Held || !entry.head_could_join() {
             return;
         }
-        if entry.turn.as_ref().is_some_and(|turn| turn.is_within(self.bound, now)) {
+        if entry
+            .turn
+            .as_ref()
+            .is_some_and(|turn| turn.is_within(self.bound, &self.clock))
+        {
             self.counters.handed_over += entry.hand_over(key, actions);
         } else {
             self.next += 1;
@@ -266,35 +277,40 @@ impl<W> Table<W> {
         }
     }
 
-    /// Gives the grant back to the engine. Those who wait are asked for when that is settled.
-    pub(super) fn end_turn(&mut self, key: Key, actions: &mut Vec<Action<W>>) {
-        let Some(entry) = self.entries.get_mut(&key) else {
-            return;
-        };
-        if let Some(Turn { id, grant, mode, .. }) = entry.turn.take() {
-            entry.phase = Phase::Settling { turn: id };
-            let settle = !grant.ordered();
-            actions.push(Action::Release {
-                key,
-                mode,
-                grant,
-                turn: id,
-                settle,
-            });
+    /// Asks the engine for whoever is at the head of the queue; with nobody there, the entry goes.
+    pub(super) fn start_or_remove(&mut self, key: Key, actions: &mut Vec<Action<W>>) {
+        if let Occupied(entry) = self.entries.entry(key) {
+            Self::go_on(entry, &mut self.next, actions);
         }
     }
 
-    /// Asks the engine for whoever is at the head of the queue; with nobody there, the entry goes.
-    pub(super) fn start_or_remove(&mut self, key: Key, actions: &mut Vec<Action<W>>) {
-        let Some(entry) = self.entries.get_mut(&key) else {
-            return;
-        };
-        if entry.waiters.is_empty() {
-            self.entries.remove(&key);
+    fn go_on(mut entry: OccupiedEntry<'_, Key, Entry<W>>, next: &mut u64, actions: &mut Vec<Action<W>>) {
+        if entry.get().waiters.is_empty() {
+            entry.remove();
             return;
         }
-        self.next += 1;
-        entry.start(key, self.next, actions);
+        *next += 1;
+        let key = *entry.key();
+        entry.get_mut().start(key, *next, actions);
+    }
+}
+
+/// The sessions that grants are on.
+#[derive(Debug, Default)]
+pub(super) struct Sessions(Vec<Arc<SessionHealth>>);
+
+impl Sessions {
+    /// The grant with a session that is counted here: cores that work for other tables need not share the count.
+    pub(super) fn adopt(&mut self, grant: &Grant) -> Grant {
+        let id = grant.session().id();
+        let known = self.0.iter().find(|session| session.id() == id);
+        let session = known.cloned().unwrap_or_else(|| {
+            let session = Arc::new(SessionHealth::clone(grant.session()));
+            self.0.retain(|session| !session.is_lost());
+            self.0.push(Arc::clone(&session));
+            session
+        });
+        grant.on(session)
     }
 }
 

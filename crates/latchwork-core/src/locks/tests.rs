@@ -289,7 +289,7 @@ fn a_long_row_of_waiters_that_have_gone_without_a_word_is_passed_over() {
     let guard = held(&engine, &locks);
     for _ in 0..50_000 {
         let want = Want::Queue { until: Moment::NEVER };
-        drop(locks.inner.enter(guard.key(), guard.mode(), want));
+        drop(locks.at(guard.key()).unwrap().0.enter(guard.key(), guard.mode(), want));
     }
     let mut stays = poll(locks.acquire("job").without_limit());
     drop(guard);

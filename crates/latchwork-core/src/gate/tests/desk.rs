@@ -75,7 +75,7 @@ impl Desk {
     pub(super) fn bounded(bound: HandOverBound) -> Self {
         let (clock, hand) = Clock::manual();
         Self {
-            table: Table::new(bound),
+            table: Table::new(bound, clock.clone()),
             session: session(1, &clock),
             clock,
             hand,
@@ -109,9 +109,7 @@ impl Desk {
 
     pub(super) fn enter(&mut self, who: u32, mode: Mode, want: Want) -> Vec<Did> {
         let mut actions = Vec::new();
-        let entered = self
-            .table
-            .enter(KEY, mode, want, self.clock.now(), || who, &mut actions);
+        let entered = self.table.enter(KEY, mode, want, || who, &mut actions);
         let mut did = Vec::new();
         match entered {
             Entered::Joined { turn, .. } => {
@@ -129,19 +127,19 @@ impl Desk {
     }
 
     pub(super) fn leave(&mut self, who: u32) -> Vec<Did> {
-        let (ticket, now) = (self.tickets[&who], self.clock.now());
-        self.with(|table, actions| table.leave(KEY, ticket, now, actions))
+        let ticket = self.tickets[&who];
+        self.with(|table, actions| table.leave(KEY, ticket, actions))
     }
 
     pub(super) fn nudge(&mut self, who: u32) -> Vec<Did> {
-        let (ticket, now) = (self.tickets[&who], self.clock.now());
-        self.with(|table, actions| table.nudge(KEY, ticket, now, actions))
+        let ticket = self.tickets[&who];
+        self.with(|table, actions| table.nudge(KEY, ticket, actions))
     }
 
     pub(super) fn release(&mut self, who: u32) -> Vec<Did> {
-        let (turn, now) = (self.turns[&who], self.clock.now());
+        let turn = self.turns[&who];
         let mut released = None;
-        let did = self.with(|table, actions| released = Some(table.release(KEY, turn, now, actions)));
+        let did = self.with(|table, actions| released = Some(table.release(KEY, turn, actions)));
         self.released = released;
         did
     }
@@ -153,8 +151,7 @@ impl Desk {
     }
 
     pub(super) fn answer_flight(&mut self, flight: u64, answer: Result<Option<Grant>, EngineError>) -> Vec<Did> {
-        let now = self.clock.now();
-        self.with(|table, actions| table.answered(KEY, flight, answer, now, actions))
+        self.with(|table, actions| table.answered(KEY, flight, answer, actions))
     }
 
     pub(super) fn grant(&mut self) -> Vec<Did> {

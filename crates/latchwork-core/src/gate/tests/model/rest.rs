@@ -54,7 +54,7 @@ impl World {
                     // One who looks may let others in, who then are gone from the list.
                     let person = self.sides[at].people.get(&who);
                     if person.is_some_and(|person| matches!(person.stands, Stands::Waits { .. })) {
-                        self.sides[at].nudge(who, self.clock.now());
+                        self.sides[at].nudge(who);
                     }
                 }
             }
@@ -148,7 +148,7 @@ impl World {
                 break;
             };
             self.seed.note(|| format!("{at}: {who} goes home"));
-            self.sides[at].release(who, self.clock.now());
+            self.sides[at].release(who);
         }
         for side in &self.sides {
             assert!(side.people.is_empty(), "forgotten: {:?}", side.people);

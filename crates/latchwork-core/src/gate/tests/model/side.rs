@@ -116,7 +116,7 @@ impl Side {
         waiter_session: Arc<SessionHealth>,
     ) -> Self {
         Self {
-            table: Table::new(bound),
+            table: Table::new(bound, lock_session.clock().clone()),
             people: BTreeMap::new(),
             lock_session,
             waiter_session,
@@ -134,9 +134,9 @@ impl Side {
         }
     }
 
-    pub(super) fn enter(&mut self, who: u32, key: Key, mode: Mode, want: Want, now: Moment) {
+    pub(super) fn enter(&mut self, who: u32, key: Key, mode: Mode, want: Want) {
         let mut actions = Vec::new();
-        match self.table.enter(key, mode, want, now, || who, &mut actions) {
+        match self.table.enter(key, mode, want, || who, &mut actions) {
             Entered::Queued { ticket } => {
                 let stands = Stands::Waits { ticket };
                 let person = Person {
@@ -161,42 +161,42 @@ impl Side {
             }
             Entered::Denied | Entered::Failed(_) => assert_eq!(want, Want::Try, "only a try is answered at once"),
         }
-        self.carry_out(actions, now);
+        self.carry_out(actions);
     }
 
-    pub(super) fn leave(&mut self, who: u32, now: Moment) {
+    pub(super) fn leave(&mut self, who: u32) {
         let Some(Person { key, stands, .. }) = self.people.remove(&who) else {
             return;
         };
         let Stands::Waits { ticket } = stands else {
             panic!("{who} does not wait")
         };
-        self.change(now, |table, actions| table.leave(key, ticket, now, actions));
+        self.change(|table, actions| table.leave(key, ticket, actions));
     }
 
-    pub(super) fn nudge(&mut self, who: u32, now: Moment) {
+    pub(super) fn nudge(&mut self, who: u32) {
         let Person { key, stands, .. } = &self.people[&who];
         let (key, Stands::Waits { ticket }) = (*key, stands) else {
             panic!("{who} does not wait")
         };
         let ticket = *ticket;
-        self.change(now, |table, actions| table.nudge(key, ticket, now, actions));
+        self.change(|table, actions| table.nudge(key, ticket, actions));
     }
 
-    pub(super) fn release(&mut self, who: u32, now: Moment) {
+    pub(super) fn release(&mut self, who: u32) {
         let Some(Person { key, stands, .. }) = self.people.remove(&who) else {
             return;
         };
         let Stands::Holds { turn, .. } = stands else {
             panic!("{who} holds nothing")
         };
-        self.change(now, |table, actions| {
-            table.release(key, turn, now, actions);
+        self.change(|table, actions| {
+            table.release(key, turn, actions);
         });
     }
 
     /// Brings something back to the gate.
-    pub(super) fn deliver(&mut self, answer: Answer, now: Moment) {
+    pub(super) fn deliver(&mut self, answer: Answer) {
         match answer {
             Answer::Acquired { key, flight, answer } => {
                 if self.asked.get(&key) == Some(&flight) {
@@ -208,24 +208,24 @@ impl Side {
                         self.granted.insert((key, flight), (mode, Arc::clone(grant.session())));
                     }
                 }
-                self.change(now, |table, actions| table.answered(key, flight, answer, now, actions));
+                self.change(|table, actions| table.answered(key, flight, answer, actions));
             }
-            Answer::Settled { key, turn } => self.settles(key, turn, now),
+            Answer::Settled { key, turn } => self.settles(key, turn),
             Answer::Lost(session) => {
                 self.granted.retain(|_, (_, own)| own.id() != session.id());
-                self.change(now, |table, actions| table.session_lost(&session, actions));
+                self.change(|table, actions| table.session_lost(&session, actions));
             }
         }
     }
 
-    fn change(&mut self, now: Moment, change: impl FnOnce(&mut Table<u32>, &mut Vec<Action<u32>>)) {
+    fn change(&mut self, change: impl FnOnce(&mut Table<u32>, &mut Vec<Action<u32>>)) {
         let mut actions = Vec::new();
         change(&mut self.table, &mut actions);
-        self.carry_out(actions, now);
+        self.carry_out(actions);
     }
 
     /// Does what the shell of the gate does.
-    fn carry_out(&mut self, mut actions: Vec<Action<u32>>, now: Moment) {
+    fn carry_out(&mut self, mut actions: Vec<Action<u32>>) {
         // Runs must be repeatable, and the gate's map has no order of its own.
         actions.sort_by_key(|action| match action {
             Action::Acquire { key, .. } | Action::Abandon { key, .. } | Action::Release { key, .. } => Some(*key),
@@ -255,7 +255,7 @@ impl Side {
                     assert_eq!(person.key, key);
                     if matches!(person.stands, Stands::Vanished) {
                         self.people.remove(&to);
-                        self.table.release(key, turn, now, &mut actions);
+                        self.table.release(key, turn, &mut actions);
                     } else {
                         self.served += 1;
                         let session = Arc::clone(grant.session());
@@ -264,7 +264,7 @@ impl Side {
                 }
                 Action::Deny { to } => {
                     let person = self.people.remove(&to).expect("nobody is answered twice");
-                    let over = matches!(person.want, Want::Queue { until } if until <= now);
+                    let over = matches!(person.want, Want::Queue { until } if until <= self.lock_session.clock().now());
                     assert!(over || person.want == Want::Try, "{person:?} is not to be denied");
                 }
                 Action::Fail { to, .. } => drop(self.people.remove(&to).expect("nobody is answered twice")),
@@ -305,7 +305,7 @@ impl Side {
     }
 
     /// The shell gives something to the engine, and reports to the gate.
-    pub(super) fn send(&mut self, key: Key, request: Request, now: Moment) {
+    pub(super) fn send(&mut self, key: Key, request: Request) {
         match &request {
             Request::Acquire {
                 attempt: Attempt::Probe,
@@ -316,7 +316,7 @@ impl Side {
                 self.wire(key).push_back(request);
                 if waits {
                     self.sent.insert((key, flight));
-                    self.change(now, |table, actions| table.sent(key, flight, actions));
+                    self.change(|table, actions| table.sent(key, flight, actions));
                 }
             }
             Request::Abandon { flight } => {
@@ -330,14 +330,14 @@ impl Side {
             Request::Release { turn, .. } => {
                 let turn = *turn;
                 self.wire(key).push_back(request);
-                self.settles(key, turn, now);
+                self.settles(key, turn);
             }
         }
     }
 
-    fn settles(&mut self, key: Key, turn: u64, now: Moment) {
+    fn settles(&mut self, key: Key, turn: u64) {
         assert_eq!(self.settling.remove(&key), Some(turn), "one release at a time");
-        self.change(now, |table, actions| table.settled(key, turn, actions));
+        self.change(|table, actions| table.settled(key, turn, actions));
     }
 
     fn give_back(&mut self, key: Key, mode: Mode, grant: &Grant, turn: u64, settle: bool) {

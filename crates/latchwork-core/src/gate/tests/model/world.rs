@@ -101,7 +101,7 @@ impl World {
         self.people += 1;
         let who = self.people;
         self.seed.note(|| format!("{at}: {who} wants {key} {mode} {want:?}"));
-        self.sides[at].enter(who, key, mode, want, self.clock.now());
+        self.sides[at].enter(who, key, mode, want);
         who
     }
 
@@ -118,7 +118,7 @@ impl World {
     fn somebody_leaves(&mut self, at: usize) {
         if let Some(who) = self.one(at, |stands| matches!(stands, Stands::Waits { .. })) {
             self.seed.note(|| format!("{at}: {who} leaves"));
-            self.sides[at].leave(who, self.clock.now());
+            self.sides[at].leave(who);
         }
     }
 
@@ -132,13 +132,13 @@ impl World {
     fn somebody_releases(&mut self, at: usize) {
         if let Some(who) = self.one(at, |stands| matches!(stands, Stands::Holds { .. })) {
             self.seed.note(|| format!("{at}: {who} releases"));
-            self.sides[at].release(who, self.clock.now());
+            self.sides[at].release(who);
         }
     }
 
     fn somebody_looks_again(&mut self, at: usize) {
         if let Some(who) = self.one(at, |stands| matches!(stands, Stands::Waits { .. })) {
-            self.sides[at].nudge(who, self.clock.now());
+            self.sides[at].nudge(who);
         }
     }
 
@@ -148,7 +148,7 @@ impl World {
             return false;
         };
         self.seed.note(|| format!("{at}: the engine has {key} {request:?}"));
-        self.sides[at].send(key, request, self.clock.now());
+        self.sides[at].send(key, request);
         true
     }
 
@@ -287,7 +287,7 @@ impl World {
             return false;
         };
         self.seed.note(|| format!("{at}: the gate has {answer:?}"));
-        self.sides[at].deliver(answer, self.clock.now());
+        self.sides[at].deliver(answer);
         true
     }
 
