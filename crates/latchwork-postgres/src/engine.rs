@@ -55,7 +55,7 @@ impl Engine for PostgresEngine {
                 self.park(Parked::Wait(wait));
             }
             Attempt::Probe => self.shared.primary().inbox.push(|work| work.probes.push(request)),
-            _ => self.shared.session_for(request.key).ask_once(request),
+            _ => self.shared.ask_once(request),
         }
     }
 

@@ -3,16 +3,13 @@
 use std::pin::Pin;
 
 use futures_util::future::{JoinAll, MaybeDone, join_all, maybe_done};
-use latchwork_core::{
-    Moment,
-    engine::{AcquireRequest, AnnounceRequest, EngineError},
-};
+use latchwork_core::engine::{AcquireRequest, AnnounceRequest, EngineError};
 
 use crate::{
     batch::{Batch, Call},
     error::connection_lost,
     inbox::{Inbox, Work},
-    link::{End, Link},
+    link::{End, Link, Sent},
     options::Timing,
     room::Room,
     statements::Statements,
@@ -22,7 +19,7 @@ use crate::{
 pub(crate) struct InFlight {
     batch: Batch,
     answers: Pin<Box<MaybeDone<JoinAll<Call>>>>,
-    sent: Moment,
+    sent: Sent,
     /// How many of its requests were counted as pending.
     pub(crate) tries: usize,
     pub(crate) probes: Vec<AcquireRequest>,
@@ -75,7 +72,7 @@ impl InFlight {
         batch: &Batch,
         link: &mut Link,
         statements: &mut Statements,
-    ) -> Result<(Pin<Box<MaybeDone<JoinAll<Call>>>>, Moment), End> {
+    ) -> Result<(Pin<Box<MaybeDone<JoinAll<Call>>>>, Sent), End> {
         let calls = batch.calls(link, statements).await?;
         let mut answers = Box::pin(maybe_done(join_all(calls)));
         let sent = link.send(answers.as_mut()).await?;
@@ -137,7 +134,7 @@ impl InFlight {
             answers.as_mut().await;
             Ok(answers.as_mut().take_output().unwrap_or_default())
         };
-        let answers = link.call_sent_at(*sent, timing.ping_limit(), arrived).await?;
+        let answers = link.answer_to(*sent, timing.ping_limit(), arrived).await?;
         batch
             .judge(link, answers.map_err(|error| End::Closed(Some(error)))?)
             .await

@@ -8,7 +8,7 @@ use std::{
 };
 
 use latchwork_core::{
-    Key, Mode, Moment,
+    Clock, Key, Mode, Moment,
     engine::{AcquireRequest, AnnounceRequest, EngineError, EngineErrorKind, Grant, ReleaseRequest, SlotsRequest},
 };
 
@@ -66,6 +66,16 @@ impl Work {
             && self.announces.is_empty()
     }
 
+    /// Takes all, and leaves room for as much again.
+    fn take(&mut self) -> Self {
+        let next = Self {
+            releases: Vec::with_capacity(self.releases.len()),
+            asks: Vec::with_capacity(self.asks.len()),
+            ..Self::default()
+        };
+        mem::replace(self, next)
+    }
+
     pub(crate) fn append(&mut self, mut other: Self) {
         self.releases.append(&mut other.releases);
         self.asks.append(&mut other.asks);
@@ -118,7 +128,7 @@ struct State {
 impl State {
     /// Takes what is due, and notes which keys are on their way back.
     fn take_due(&mut self, now: Moment) -> Work {
-        let mut work = mem::take(&mut self.work);
+        let mut work = self.work.take();
         for (_, parked) in self.parked.extract_if(.., |(due, _)| *due <= now) {
             match parked {
                 Parked::Wait(wait) => work.asks.push(Ask::Wait(wait)),
@@ -235,9 +245,15 @@ impl Inbox {
         state.work.is_empty() && state.parked.is_empty()
     }
 
-    /// Takes everything that is due at `now`, if anything is.
-    pub(crate) fn take_due(&self, now: Moment) -> Option<Work> {
-        let work = lock(&self.0).take_due(now);
+    /// Takes everything that is due now, if anything is.
+    pub(crate) fn take_due(&self, clock: &Clock) -> Option<Work> {
+        let mut state = lock(&self.0);
+        let now = if state.parked.is_empty() {
+            Moment::default()
+        } else {
+            clock.now()
+        };
+        let work = state.take_due(now);
         (!work.is_empty()).then_some(work)
     }
 

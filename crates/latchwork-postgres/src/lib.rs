@@ -44,6 +44,7 @@ mod lock_session;
 mod options;
 mod postgres;
 mod queue;
+mod quiet_waker;
 mod room;
 mod shared;
 mod sql;

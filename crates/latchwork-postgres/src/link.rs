@@ -4,8 +4,12 @@
 use std::{
     fmt,
     future::{Future, poll_fn},
+    mem,
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -17,6 +21,7 @@ use tokio_postgres::{Client, Error as DriverError, Row, error::SqlState};
 use crate::{
     connect::{Canceller, Connected, Wire},
     options::Timing,
+    quiet_waker::QuietWaker,
     sql,
 };
 
@@ -65,11 +70,21 @@ pub(crate) struct Link {
     timing: Timing,
     on_silence: OnSilence,
     ticker: Pin<Box<Sleep>>,
+    waker: Arc<QuietWaker>,
     tick: Duration,
     last_sent: Moment,
+    /// When what is unanswered was sent, or 0, for those who look on.
+    pub(crate) unanswered_since: Arc<AtomicU64>,
     trusted_until: Moment,
     /// The trust has lapsed: what the session holds must be confirmed before it is trusted again.
     doubtful: bool,
+}
+
+/// When a statement was sent, and whether it was found pending after that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    at: Moment,
+    is_pending: bool,
 }
 
 impl Link {
@@ -85,6 +100,7 @@ impl Link {
         let tick = (timing.ping_interval().min(timing.ping_limit()) / TICKS).max(Duration::from_millis(1));
         Self {
             ticker: Box::pin(sleep(tick)),
+            waker: Arc::new(QuietWaker::new()),
             tick,
             client: Arc::new(client),
             canceller,
@@ -94,6 +110,7 @@ impl Link {
             timing,
             on_silence,
             last_sent: now,
+            unanswered_since: Arc::default(),
             trusted_until: now,
             doubtful: true,
         }
@@ -121,51 +138,62 @@ impl Link {
         limit: Duration,
         statement: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<Result<T, DriverError>, End> {
-        let sent = self.health.clock().now();
-        self.call_sent_at(sent, limit, statement).await
+        let sent = Sent {
+            at: self.health.clock().now(),
+            is_pending: false,
+        };
+        self.answer_to(sent, limit, statement).await
     }
 
-    /// Sends a statement without waiting for its answer. It is a [`Link::call_sent_at`] that brings it.
-    pub(crate) async fn send(&mut self, mut statement: Pin<&mut impl Future<Output = ()>>) -> Result<Moment, End> {
-        let sent = self.health.clock().now();
-        poll_fn(|context| {
+    /// Sends a statement without waiting for its answer. It is [`Link::answer_to`] that brings it.
+    pub(crate) async fn send(&mut self, mut statement: Pin<&mut impl Future<Output = ()>>) -> Result<Sent, End> {
+        let at = self.health.clock().now();
+        self.poll_quietly(false, |link, context| {
             // The future keeps its answer, should it have one already.
-            let _ = statement.as_mut().poll(context);
-            match self.poll_wire(context) {
+            let is_pending = statement.as_mut().poll(context).is_pending();
+            match link.poll_wire(context) {
                 Poll::Ready(end) => Poll::Ready(Err(End::Closed(end))),
-                Poll::Pending => Poll::Ready(Ok(sent)),
+                Poll::Pending => {
+                    // Whoever waits for the answer without polling first is woken by the next tick.
+                    link.poll_clock(context);
+                    Poll::Ready(Ok(Sent { at, is_pending }))
+                }
             }
         })
         .await
     }
 
-    /// As [`Link::call_within`], for a statement that may have been sent before.
-    pub(crate) async fn call_sent_at<T>(
+    /// As [`Link::call_within`], for a statement that [`Link::send`] has sent.
+    pub(crate) async fn answer_to<T>(
         &mut self,
-        sent: Moment,
+        sent: Sent,
         limit: Duration,
         statement: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<Result<T, DriverError>, End> {
+        let Sent { at: sent, is_pending } = sent;
         let mut statement = pin!(statement);
         let mut patience = sent.after(limit);
         let mut overdue = false;
-        let answer = poll_fn(|context| {
-            if let Poll::Ready(answer) = self.poll_both(statement.as_mut(), context) {
-                return Poll::Ready(answer);
-            }
-            while self.poll_clock(context) >= patience {
-                if overdue {
-                    return Poll::Ready(Err(End::Silent));
+        self.unanswered_since.store(sent.as_nanos(), Ordering::Relaxed);
+        let answer = self
+            .poll_quietly(is_pending, |link, context| {
+                if let Poll::Ready(answer) = link.poll_both(statement.as_mut(), context) {
+                    return Poll::Ready(answer);
                 }
-                overdue = true;
-                self.doubtful = true;
-                self.health.suspend();
-                (self.on_silence)(limit);
-                patience = patience.after(self.timing.silence().saturating_sub(self.timing.trust()));
-            }
-            Poll::Pending
-        })
-        .await?;
+                while link.poll_clock(context) >= patience {
+                    if overdue {
+                        return Poll::Ready(Err(End::Silent));
+                    }
+                    overdue = true;
+                    link.doubtful = true;
+                    link.health.suspend();
+                    (link.on_silence)(limit);
+                    patience = patience.after(link.timing.silence().saturating_sub(link.timing.trust()));
+                }
+                Poll::Pending
+            })
+            .await?;
+        self.unanswered_since.store(0, Ordering::Relaxed);
         self.last_sent = sent;
         if self.health.clock().now() >= self.trusted_until {
             self.doubtful = true;
@@ -209,11 +237,11 @@ impl Link {
         &mut self,
         mut work: impl FnMut(Moment, &mut Context<'_>) -> Poll<T>,
     ) -> Result<T, End> {
-        poll_fn(|context| {
-            if let Poll::Ready(end) = self.poll_wire(context) {
+        self.poll_quietly(false, |link, context| {
+            if let Poll::Ready(end) = link.poll_wire(context) {
                 return Poll::Ready(Err(End::Closed(end)));
             }
-            let now = self.poll_clock(context);
+            let now = link.poll_clock(context);
             work(now, context).map(Ok)
         })
         .await
@@ -277,6 +305,23 @@ impl Link {
         self.health.clock().now()
     }
 
+    /// Awaits what is polled, without waking this task for what it does itself. What was found pending by the last poll
+    /// of this link is first polled when something is woken.
+    async fn poll_quietly<T>(
+        &mut self,
+        mut is_pending: bool,
+        mut poll: impl FnMut(&mut Self, &mut Context<'_>) -> Poll<T>,
+    ) -> T {
+        let waker = Arc::clone(&self.waker);
+        poll_fn(|context| {
+            if mem::take(&mut is_pending) && !waker.is_woken() {
+                return Poll::Pending;
+            }
+            waker.poll(context, |context| poll(self, context))
+        })
+        .await
+    }
+
     fn trust_from(&mut self, sent: Moment) {
         self.trusted_until = sent.after(self.timing.trust());
         self.health.trust_until(self.trusted_until);
@@ -284,19 +329,15 @@ impl Link {
 
     fn poll_both<T>(
         &mut self,
-        mut statement: Pin<&mut impl Future<Output = Result<T, DriverError>>>,
+        statement: Pin<&mut impl Future<Output = Result<T, DriverError>>>,
         context: &mut Context<'_>,
     ) -> Poll<Result<Result<T, DriverError>, End>> {
-        // First the statement, which may have something to send; then the wire, which may bring the answer.
-        let mut answer = statement.as_mut().poll(context);
-        let mut end = None;
-        if answer.is_pending() {
-            if let Poll::Ready(ended) = self.poll_wire(context) {
-                end = Some(ended);
-            }
-            answer = statement.poll(context);
-        }
-        match (answer, end) {
+        // First the wire, which may bring the answer. If the statement has something to send, that wakes the wire.
+        let end = match self.poll_wire(context) {
+            Poll::Ready(end) => Some(end),
+            Poll::Pending => None,
+        };
+        match (statement.poll(context), end) {
             (Poll::Ready(Err(error)), end) if error.is_closed() => {
                 Poll::Ready(Err(End::Closed(end.flatten().or(Some(error)))))
             }

@@ -4,7 +4,7 @@
 use std::{
     error::Error,
     future::{Future, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -17,7 +17,7 @@ use latchwork_core::{
     Key, Mode, Moment,
     engine::{AcquireRequest, AnnounceRequest, Announced, EngineError, EngineErrorKind, Grant},
 };
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tracing::warn;
 
 use crate::{
@@ -52,7 +52,7 @@ pub(crate) struct LockSession {
     /// The number of the connection that is up now.
     current: AtomicU64,
     /// When what is on the wire now was sent, or 0.
-    unanswered_since: AtomicU64,
+    unanswered_since: Arc<AtomicU64>,
     /// The first session of the engine: it is always there, and tells whether the server can be asked.
     primary: bool,
 }
@@ -70,7 +70,7 @@ impl LockSession {
             pending: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             current: AtomicU64::new(0),
-            unanswered_since: AtomicU64::new(0),
+            unanswered_since: Arc::default(),
             primary,
         }
     }
@@ -231,8 +231,10 @@ impl LockSession {
     async fn serve(&self, shared: &Arc<Shared>, mut link: Link) {
         let health = Arc::clone(&link.health);
         self.current.store(health.id(), Ordering::Release);
+        link.unanswered_since = Arc::clone(&self.unanswered_since);
         let end = self.work(shared, &mut link).await;
         let held = link.held;
+        self.unanswered_since.store(0, Ordering::Relaxed);
         if self.primary && !matches!(end, End::Asked) {
             shared.set_availability(Availability::Doubtful(connection_lost(&end.to_string())));
         }
@@ -257,7 +259,7 @@ impl LockSession {
             statements.prepare_common(link).await?;
             link.settle().await
         };
-        let mut done = self.watched(shared, begun).await.map(|()| None);
+        let mut done = begun.await.map(|()| None);
         loop {
             let in_flight = match done {
                 Ok(in_flight) => in_flight,
@@ -267,17 +269,12 @@ impl LockSession {
                 shared.set_availability(Availability::Up);
             }
             if let Some(batch) = in_flight {
-                done = self
-                    .watched(shared, self.carry(shared, link, &mut statements, batch))
-                    .await;
+                done = self.carry(shared, link, &mut statements, batch).await;
                 continue;
             }
             let event = self.next_event(shared, link).await;
             done = match event {
-                Ok(Event::Wake(Wake::Work(work))) => self
-                    .watched(shared, self.send(shared, link, &mut statements, work))
-                    .await
-                    .map(Some),
+                Ok(Event::Wake(Wake::Work(work))) => self.send(shared, link, &mut statements, work).await.map(Some),
                 Ok(Event::Wake(Wake::Close)) => Err(End::Asked),
                 Ok(Event::PingDue) if !self.primary && link.held == 0 && self.retire(shared) => Err(End::Asked),
                 Ok(Event::PingDue) => {
@@ -285,28 +282,20 @@ impl LockSession {
                         link.ping().await?;
                         link.settle().await
                     };
-                    self.watched(shared, ping).await.map(|()| None)
+                    ping.await.map(|()| None)
                 }
                 Err(end) => Err(end),
             };
         }
     }
 
-    /// Notes for how long the server takes to answer.
-    async fn watched<T>(&self, shared: &Shared, answer: impl Future<Output = T>) -> T {
-        self.unanswered_since
-            .store(shared.clock.now().as_nanos(), Ordering::Relaxed);
-        let answer = answer.await;
-        self.unanswered_since.store(0, Ordering::Relaxed);
-        answer
-    }
-
     async fn next_event(&self, shared: &Shared, link: &mut Link) -> Result<Event, End> {
         let ping_due = link.ping_due();
-        let mut timer = pin!(sleep(Duration::MAX));
+        let mut timer: Option<Pin<Box<Sleep>>> = None;
         link.idle(|now, context| {
+            let mut now = now;
             loop {
-                let (wake, due) = self.inbox.poll_work(now.max(shared.clock.now()), context);
+                let (wake, due) = self.inbox.poll_work(now, context);
                 if let Poll::Ready(wake) = wake {
                     return Poll::Ready(Event::Wake(wake));
                 }
@@ -316,7 +305,10 @@ impl LockSession {
                 if due == Moment::NEVER {
                     return Poll::Pending;
                 }
-                timer.as_mut().reset(Instant::now() + due.since(shared.clock.now()));
+                now = shared.clock.now();
+                let pause = due.since(now);
+                let timer = timer.get_or_insert_with(|| Box::pin(sleep(pause)));
+                timer.as_mut().reset(Instant::now() + pause);
                 if timer.as_mut().poll(context).is_pending() {
                     return Poll::Pending;
                 }
@@ -370,7 +362,7 @@ impl LockSession {
         // The server is at the next batch while the answers to this one are handed out. If that ends, this one's
         // answers are true all the same, and their guards lost.
         let next = if probes.is_empty() && announces.is_empty() {
-            match self.inbox.take_due(shared.clock.now()) {
+            match self.inbox.take_due(&shared.clock) {
                 Some(work) => Some(self.send(shared, link, statements, work).await),
                 None => None,
             }

@@ -10,8 +10,8 @@ use std::{
 };
 
 use latchwork_core::{
-    Clock, Key, Moment, SessionHealth,
-    engine::{EngineError, EngineEvents},
+    Clock, Moment, SessionHealth,
+    engine::{AcquireRequest, EngineError, EngineEvents},
 };
 use tokio::{runtime::Handle, sync::mpsc};
 use tracing::{debug, warn};
@@ -267,19 +267,19 @@ impl Shared {
         self.spawn(Arc::clone(primary).run(Arc::clone(self), first));
     }
 
-    /// The session to ask for a key on, claimed for one request: one with room for another lock, opened if there is
-    /// none. While the first session is giving the key back it is that one, whose statements are in order: elsewhere the
+    /// Asks for a key: on a session with room for another lock, opened if there is none. While the first session is giving the key back it is that one, whose statements are in order: elsewhere the
     /// key would be found held.
-    pub(crate) fn session_for(self: &Arc<Self>, key: Key) -> Arc<LockSession> {
+    pub(crate) fn ask_once(self: &Arc<Self>, request: AcquireRequest) {
         let primary = self.primary();
         let has_room = primary.load() < self.options.locks_per_session;
-        if !has_room && primary.inbox.is_returning(key) && primary.claim() {
-            return Arc::clone(primary);
+        if (has_room || primary.inbox.is_returning(request.key)) && primary.claim() {
+            primary.ask_once(request);
+        } else {
+            self.roomy_session().ask_once(request);
         }
-        self.roomy_session()
     }
 
-    /// As [`Shared::session_for`], for some key of many: the first session while it is giving anything back.
+    /// The session to ask on for some key of many, claimed for one request: the first one while it is giving anything back.
     pub(crate) fn session_for_some(self: &Arc<Self>) -> Arc<LockSession> {
         let primary = self.primary();
         if primary.inbox.is_releasing() && primary.claim() {
