@@ -9,6 +9,8 @@ pub(crate) struct Arguments {
     pub(crate) json: Option<PathBuf>,
     /// Numbers of tasks that work at once.
     pub(crate) tasks: Vec<usize>,
+    /// Numbers of worker threads of the client.
+    pub(crate) threads: Vec<usize>,
     /// How often each contender has its turn.
     pub(crate) rounds: usize,
     /// How long a turn is.
@@ -21,6 +23,7 @@ impl Arguments {
         let mut arguments = Self {
             json: None,
             tasks: vec![1, 16, 64, 512],
+            threads: vec![1, 2],
             rounds: 5,
             length: Duration::from_millis(300),
             only: None,
@@ -31,13 +34,16 @@ impl Arguments {
                 "--json" => arguments.json = Some(value.into()),
                 "--only" => arguments.only = Some(value.split(',').map(str::to_owned).collect()),
                 "--tasks" => arguments.tasks = value.split(',').map(number).collect::<Result<_, _>>()?,
+                "--threads" => arguments.threads = value.split(',').map(number).collect::<Result<_, _>>()?,
                 "--rounds" => arguments.rounds = number(&value)?,
                 "--millis" => arguments.length = Duration::from_millis(number(&value)?),
                 _ => return Err(USAGE.into()),
             }
         }
-        if arguments.rounds == 0 || arguments.length.is_zero() || arguments.tasks.contains(&0) {
-            return Err("numbers of tasks, rounds and milliseconds are at least 1".into());
+        let numbers = [&arguments.tasks, &arguments.threads];
+        let is_zero = numbers.iter().any(|numbers| numbers.is_empty() || numbers.contains(&0));
+        if is_zero || arguments.rounds == 0 || arguments.length.is_zero() {
+            return Err("numbers of tasks, threads, rounds and milliseconds are at least 1".into());
         }
         Ok(arguments)
     }

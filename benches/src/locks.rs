@@ -16,10 +16,13 @@ use crate::{Failure, arguments::Arguments, report::Report, runtime};
 
 pub(crate) use self::figures::child::{CHILD, child};
 
-/// Room for all pools at once.
-const MAX_CONNECTIONS: u32 = 400;
+/// Room for all pools of both runtimes at once.
+const MAX_CONNECTIONS: u32 = 600;
 /// Room for the locks that [`figures::memory`] holds.
 const MAX_LOCKS_PER_TRANSACTION: u32 = 256;
+
+/// Worker threads for what is not a contest, as many as a runtime takes by default on two cores.
+pub(crate) const FIGURES_THREADS: usize = 2;
 
 /// Measures everything that is wanted.
 pub(crate) fn compare(arguments: &Arguments) -> Result<(), Failure> {
@@ -30,13 +33,12 @@ pub(crate) fn compare(arguments: &Arguments) -> Result<(), Failure> {
     let mut report = Report::new("locks");
     let server = cluster.psql("SHOW server_version")?;
     let cores = available_parallelism()?.get();
-    println!(
-        "PostgreSQL {server} on {cores} cores, fsync off, over its unix socket; two worker threads for each client"
-    );
+    println!("PostgreSQL {server} on {cores} cores, fsync off, over its unix socket");
     report.fact("postgresql", server);
     report.fact("cores", cores);
     report.fact("rounds", arguments.rounds);
-    runtime()?.block_on(measure(arguments, &cluster, &mut report))?;
+    Contest::gather(arguments, &cluster.url(), &mut report)?.hold(arguments, &mut report)?;
+    runtime(FIGURES_THREADS)?.block_on(measure(arguments, &cluster, &mut report))?;
     match &arguments.json {
         Some(path) => report.write(path),
         None => Ok(()),
@@ -46,8 +48,6 @@ pub(crate) fn compare(arguments: &Arguments) -> Result<(), Failure> {
 async fn measure(arguments: &Arguments, cluster: &Cluster, report: &mut Report) -> Result<(), Failure> {
     let url = cluster.url();
     let postgres = connect(&url).await?;
-    let contest = Contest::gather(arguments, &url, &postgres, report).await?;
-    contest.hold(arguments, report).await?;
     println!();
     if arguments.wants("select1") {
         figures::latency::measure(&url, &postgres, report).await?;

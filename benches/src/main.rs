@@ -16,12 +16,13 @@ use arguments::Arguments;
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
 const USAGE: &str = "\
-usage: benches COMPARISON [--json FILE] [--only NAME,..] [--tasks N,..] [--rounds N] [--millis N]
+usage: benches COMPARISON [--json FILE] [--only NAME,..] [--tasks N,..] [--threads N,..] [--rounds N] [--millis N]
 
   locks    acquire and release: latchwork, its peers, and what the server alone can do
 
   --only     the named contenders and figures alone, for a quick look
   --tasks    how many tasks work at once (1,16,64,512)
+  --threads  worker threads of the client (1,2); the figures take each contender where it is fastest
   --rounds   how often each contender has its turn (5)
   --millis   how long a turn is (300)";
 
@@ -48,7 +49,10 @@ fn dispatch(words: Vec<String>) -> Result<(), Failure> {
     }
 }
 
-/// The runtime that every contender is measured on.
-pub(crate) fn runtime() -> Result<Runtime, Failure> {
-    Ok(Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
+/// A runtime to measure on.
+pub(crate) fn runtime(threads: usize) -> Result<Runtime, Failure> {
+    Ok(Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build()?)
 }

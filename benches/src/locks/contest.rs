@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use latchwork_harness::{Redis as RedisServer, find_program};
-use latchwork_postgres::Postgres;
 use serde_json::json;
+use tokio::runtime::Runtime;
 
 use super::{
     contender::{Entrant, Round},
@@ -14,6 +14,7 @@ use crate::{
     Failure,
     arguments::Arguments,
     report::{Goal, Report},
+    runtime,
     statistics::{median, quantile},
 };
 
@@ -28,71 +29,52 @@ const OURS: &str = "ours";
 
 /// All who take part.
 pub(crate) struct Contest {
-    entrants: Vec<(String, Box<dyn Entrant>)>,
+    lanes: Vec<Lane>,
     /// Kept for as long as its contender.
     _redis: Option<RedisServer>,
+}
+
+/// The contenders on one runtime.
+struct Lane {
+    threads: usize,
+    runtime: Runtime,
+    entrants: Vec<(String, Box<dyn Entrant>)>,
 }
 
 /// What the rounds of one contender have shown together.
 struct Standing {
     name: String,
+    threads: usize,
     per_second: f64,
     samples: Vec<u64>,
 }
 
 impl Contest {
     /// Makes those who are wanted.
-    pub(crate) async fn gather(
-        arguments: &Arguments,
-        url: &str,
-        postgres: &Postgres,
-        report: &mut Report,
-    ) -> Result<Self, Failure> {
-        let mut entrants: Vec<(String, Box<dyn Entrant>)> = Vec::new();
-        if arguments.wants(OURS) {
-            entrants.push((OURS.into(), Box::new(Ours::new(postgres, Release::Dropped))));
-        }
-        if arguments.wants("ours-awaited") {
-            entrants.push(("ours-awaited".into(), Box::new(Ours::new(postgres, Release::Awaited))));
-        }
-        if arguments.wants("pool") {
-            for size in POOLS {
-                entrants.push((format!("pool-{size}"), Box::new(Pooled::new(url, size)?)));
-            }
-        }
-        if arguments.wants("pipelined") {
-            entrants.push(("pipelined".into(), Box::new(Pipelined::connect(url).await?)));
-        }
-        #[cfg(feature = "peers")]
-        add_peers(arguments, url, &mut entrants).await?;
+    pub(crate) fn gather(arguments: &Arguments, url: &str, report: &mut Report) -> Result<Self, Failure> {
         let redis = if arguments.wants("redis") {
             start_redis(report)?
         } else {
             None
         };
-        if let Some(redis) = &redis {
-            entrants.push(("redis".into(), Box::new(Redis::connect(&redis.unix_url()).await?)));
-        }
-        if arguments.wants("ceiling") {
-            entrants.push(("ceiling".into(), Box::new(Ceiling::connect(url).await?)));
-        }
+        let lane = |threads: &usize| Lane::new(*threads, arguments, url, redis.as_ref());
         Ok(Self {
-            entrants,
+            lanes: arguments.threads.iter().map(lane).collect::<Result<_, _>>()?,
             _redis: redis,
         })
     }
 
     /// Holds all rounds, and reports.
-    pub(crate) async fn hold(&self, arguments: &Arguments, report: &mut Report) -> Result<(), Failure> {
-        if self.entrants.is_empty() {
+    pub(crate) fn hold(&self, arguments: &Arguments, report: &mut Report) -> Result<(), Failure> {
+        if self.lanes.iter().all(|lane| lane.entrants.is_empty()) {
             return Ok(());
         }
         println!(
-            "\n{:>5}  {:<20}{:>14}{:>14}{:>14}{:>14}",
-            "tasks", "contender", "cycles/s", "acquire p50", "acquire p99", "ours is"
+            "\n{:>5}{:>9}  {:<20}{:>14}{:>14}{:>14}{:>14}",
+            "tasks", "threads", "contender", "cycles/s", "acquire p50", "acquire p99", "ours is"
         );
         for tasks in &arguments.tasks {
-            let standings = self.rounds(*tasks, arguments).await?;
+            let standings = self.rounds(*tasks, arguments)?;
             tell(*tasks, &standings, report);
             if *tasks == FIGURES_AT {
                 conclude(&standings, report);
@@ -101,29 +83,77 @@ impl Contest {
         Ok(())
     }
 
-    async fn rounds(&self, tasks: usize, arguments: &Arguments) -> Result<Vec<Standing>, Failure> {
-        let mut rounds: Vec<Vec<Round>> = self.entrants.iter().map(|_| Vec::new()).collect();
-        for (_, entrant) in &self.entrants {
-            entrant.round(tasks, WARM_UP).await?;
+    fn rounds(&self, tasks: usize, arguments: &Arguments) -> Result<Vec<Standing>, Failure> {
+        let count = self.lanes.iter().map(|lane| lane.entrants.len()).max().unwrap_or(0);
+        let turns = || (0..count).flat_map(|at| self.lanes.iter().map(move |lane| (lane, at)));
+        for (lane, at) in turns() {
+            lane.round(at, tasks, WARM_UP)?;
         }
+        let mut rounds: Vec<Vec<Round>> = turns().map(|_| Vec::new()).collect();
         for number in 1..=arguments.rounds {
             eprintln!("       {tasks} tasks, round {number} of {}", arguments.rounds);
-            for ((name, entrant), rounds) in self.entrants.iter().zip(&mut rounds) {
-                let round = entrant.round(tasks, arguments.length).await;
-                rounds.push(round.map_err(|failure| format!("{name} with {tasks} tasks: {failure}"))?);
+            for ((lane, at), rounds) in turns().zip(&mut rounds) {
+                rounds.push(lane.round(at, tasks, arguments.length)?);
             }
         }
-        Ok(self
-            .entrants
-            .iter()
+        Ok(turns()
             .zip(rounds)
-            .map(|((name, _), rounds)| Standing::new(name, rounds))
+            .map(|((lane, at), rounds)| Standing::new(&lane.entrants[at].0, lane.threads, rounds))
             .collect())
     }
 }
 
+impl Lane {
+    fn new(threads: usize, arguments: &Arguments, url: &str, redis: Option<&RedisServer>) -> Result<Self, Failure> {
+        let runtime = runtime(threads)?;
+        Ok(Self {
+            threads,
+            entrants: runtime.block_on(entrants(arguments, url, redis))?,
+            runtime,
+        })
+    }
+
+    fn round(&self, at: usize, tasks: usize, length: Duration) -> Result<Round, Failure> {
+        let (name, entrant) = &self.entrants[at];
+        let round = self.runtime.block_on(entrant.round(tasks, length));
+        round.map_err(|failure| format!("{name} with {tasks} tasks: {failure}").into())
+    }
+}
+
+async fn entrants(
+    arguments: &Arguments,
+    url: &str,
+    redis: Option<&RedisServer>,
+) -> Result<Vec<(String, Box<dyn Entrant>)>, Failure> {
+    let mut entrants: Vec<(String, Box<dyn Entrant>)> = Vec::new();
+    if arguments.wants(OURS) {
+        entrants.push((OURS.into(), Box::new(Ours::connect(url, Release::Dropped).await?)));
+    }
+    if arguments.wants("ours-awaited") {
+        let entrant = Ours::connect(url, Release::Awaited).await?;
+        entrants.push(("ours-awaited".into(), Box::new(entrant)));
+    }
+    if arguments.wants("pool") {
+        for size in POOLS {
+            entrants.push((format!("pool-{size}"), Box::new(Pooled::new(url, size)?)));
+        }
+    }
+    if arguments.wants("pipelined") {
+        entrants.push(("pipelined".into(), Box::new(Pipelined::connect(url).await?)));
+    }
+    #[cfg(feature = "peers")]
+    add_peers(arguments, url, &mut entrants).await?;
+    if let Some(redis) = redis {
+        entrants.push(("redis".into(), Box::new(Redis::connect(&redis.unix_url()).await?)));
+    }
+    if arguments.wants("ceiling") {
+        entrants.push(("ceiling".into(), Box::new(Ceiling::connect(url).await?)));
+    }
+    Ok(entrants)
+}
+
 impl Standing {
-    fn new(name: &str, rounds: Vec<Round>) -> Self {
+    fn new(name: &str, threads: usize, rounds: Vec<Round>) -> Self {
         let speeds = rounds
             .iter()
             .map(|round| round.cycles as f64 / round.elapsed.as_secs_f64())
@@ -132,6 +162,7 @@ impl Standing {
         samples.sort_unstable();
         Self {
             name: name.to_owned(),
+            threads,
             per_second: median(speeds),
             samples,
         }
@@ -143,12 +174,15 @@ impl Standing {
 }
 
 fn tell(tasks: usize, standings: &[Standing], report: &mut Report) {
-    let ours = speed(standings, |name| name == OURS);
     for standing in standings {
-        let ratio = ours.map(|ours| ours / standing.per_second);
+        let ours = standings
+            .iter()
+            .find(|other| other.name == OURS && other.threads == standing.threads);
+        let ratio = ours.map(|ours| ours.per_second / standing.per_second);
         let (p50, p99) = (standing.micros(0.5), standing.micros(0.99));
         println!(
-            "{tasks:>5}  {:<20}{:>14.0}{:>14}{:>14}{:>14}",
+            "{tasks:>5}{:>9}  {:<20}{:>14.0}{:>14}{:>14}{:>14}",
+            standing.threads,
             standing.name,
             standing.per_second,
             shown(p50, "us"),
@@ -157,6 +191,7 @@ fn tell(tasks: usize, standings: &[Standing], report: &mut Report) {
         );
         report.row(json!({
             "tasks": tasks,
+            "threads": standing.threads,
             "contender": standing.name,
             "cycles_per_second": standing.per_second,
             "acquire_p50_us": p50,
@@ -186,7 +221,7 @@ fn conclude(standings: &[Standing], report: &mut Report) {
     }
 }
 
-/// The cycles per second of the fastest of those with such a name.
+/// The cycles per second of the fastest of those with such a name, on whatever runtime that is.
 fn speed(standings: &[Standing], is_one: impl Fn(&str) -> bool) -> Option<f64> {
     let speeds = standings
         .iter()

@@ -1,5 +1,5 @@
 use latchwork_core::{Key, Locks};
-use latchwork_postgres::Postgres;
+use latchwork_postgres::{Postgres, PostgresOptions};
 
 use crate::{
     Failure,
@@ -19,19 +19,15 @@ pub(crate) enum Release {
 pub(crate) struct Ours {
     locks: Locks,
     release: Release,
-    /// Hand-overs before the contest: every key has one task, so there must be no more.
-    handed_over: u64,
 }
 
 impl Ours {
-    pub(crate) fn new(postgres: &Postgres, release: Release) -> Self {
-        let locks = postgres.locks();
-        let handed_over = locks.stats().handed_over;
-        Self {
-            locks,
+    pub(crate) async fn connect(url: &str, release: Release) -> Result<Self, Failure> {
+        let postgres = Postgres::connect(url.parse()?, PostgresOptions::default()).await?;
+        Ok(Self {
+            locks: postgres.locks(),
             release,
-            handed_over,
-        }
+        })
     }
 }
 
@@ -54,7 +50,8 @@ impl Contender for Ours {
             .await?
             .ok_or("the last key was not free")?;
         last.release().await?;
-        if self.locks.stats().handed_over == self.handed_over {
+        // Every key has one task.
+        if self.locks.stats().handed_over == 0 {
             Ok(())
         } else {
             Err("a key went from one holder to the next without a word to the server".into())

@@ -10,7 +10,11 @@ use latchwork_postgres::{Postgres, PostgresOptions};
 use tokio::{task::JoinSet, time::sleep};
 
 use super::{memory, turn};
-use crate::{Failure, locks::connect, runtime};
+use crate::{
+    Failure,
+    locks::{FIGURES_THREADS, connect},
+    runtime,
+};
 
 /// The word that makes this program the other process.
 pub(crate) const CHILD: &str = "locks-child";
@@ -26,10 +30,10 @@ pub(crate) fn child(words: impl Iterator<Item = String>) -> Result<(), Failure> 
     let words: Vec<String> = words.collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        ["turns", url, key] => runtime()?.block_on(turns(url, Key::bigint(key.parse()?))),
+        ["turns", url, key] => runtime(FIGURES_THREADS)?.block_on(turns(url, Key::bigint(key.parse()?))),
         ["memory", url] => {
             let url = url.to_owned();
-            runtime()?.block_on(async { tokio::spawn(async move { hold_many(&url).await }).await? })
+            runtime(FIGURES_THREADS)?.block_on(async { tokio::spawn(async move { hold_many(&url).await }).await? })
         }
         _ => Err("this is a part of the comparison: start that".into()),
     }
