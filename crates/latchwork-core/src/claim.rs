@@ -5,11 +5,11 @@ use std::{fmt, future::Future, sync::Arc};
 use tokio::sync::oneshot;
 
 use crate::{
-    engine::{EngineError, Grant},
+    engine::EngineError,
     error::{Lost, ReleaseError},
     key::Key,
     locks::ShardHandle,
-    session::HoldState,
+    session::{HoldState, SessionHealth},
     slots::Pool,
 };
 
@@ -27,16 +27,16 @@ struct Parts {
     origin: Origin,
     key: Key,
     turn: u64,
-    grant: Grant,
+    session: Arc<SessionHealth>,
 }
 
 impl Claim {
-    pub(crate) const fn new(origin: Origin, key: Key, grant: Grant, turn: u64) -> Self {
+    pub(crate) const fn new(origin: Origin, key: Key, session: Arc<SessionHealth>, turn: u64) -> Self {
         Self(Some(Parts {
             origin,
             key,
             turn,
-            grant,
+            session,
         }))
     }
 
@@ -49,11 +49,11 @@ impl Claim {
     }
 
     pub(crate) fn state(&self) -> HoldState {
-        self.parts().grant.session().state()
+        self.parts().session.state()
     }
 
     pub(crate) fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
-        let session = Arc::clone(self.parts().grant.session());
+        let session = Arc::clone(&self.parts().session);
         async move { session.lost().await }
     }
 
@@ -87,10 +87,10 @@ impl Claim {
 
     /// Takes the hold apart and leaves it held for as long as its session lives.
     pub(crate) fn leak(mut self) {
-        if let Some(Parts { origin, grant, .. }) = self.0.take()
+        if let Some(Parts { origin, turn, .. }) = self.0.take()
             && let Origin::Pool { pool, slot } = origin
         {
-            pool.leak(slot, grant);
+            pool.leak(slot, turn);
         }
     }
 
@@ -108,8 +108,8 @@ impl Claim {
 impl Parts {
     fn give_up(self, waiter: Option<oneshot::Sender<Result<bool, EngineError>>>) {
         match self.origin {
-            Origin::Gate(gate) => gate.release(self.key, &self.grant, self.turn, waiter),
-            Origin::Pool { pool, slot } => pool.release(slot, &self.grant, self.turn, waiter),
+            Origin::Gate(gate) => gate.release(self.key, &self.session, self.turn, waiter),
+            Origin::Pool { pool, slot } => pool.release(slot, &self.session, self.turn, waiter),
         }
     }
 }

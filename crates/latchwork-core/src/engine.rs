@@ -126,6 +126,10 @@ impl Grant {
         &self.session
     }
 
+    pub(crate) fn into_session(self) -> Arc<SessionHealth> {
+        self.session
+    }
+
     /// When the engine has made this of the server's answer.
     pub(crate) const fn at(&self) -> Moment {
         self.at

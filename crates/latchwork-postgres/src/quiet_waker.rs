@@ -60,11 +60,7 @@ impl QuietWaker {
     ///
     /// A wake that comes just before it is ready does not reach the task: whatever is polled here must be polled again
     /// by the next call, unless [`QuietWaker::is_woken`] says that there is no need.
-    pub(crate) fn poll<T>(
-        &self,
-        context: &Context<'_>,
-        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<T> {
+    pub(crate) fn poll<T>(&self, context: &Context<'_>, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
         self.inner.task.register(context.waker());
         let mut quiet = Context::from_waker(&self.waker);
         for _ in 0..REPEATS {

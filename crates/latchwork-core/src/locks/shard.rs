@@ -18,7 +18,7 @@ use crate::{
     gate::{Action, Entered, Released, Table, Want},
     key::Key,
     mode::Mode,
-    session::HoldState,
+    session::{HoldState, SessionHealth},
     visit::{Answer, Entry},
 };
 
@@ -114,12 +114,12 @@ impl ShardHandle {
     pub(crate) fn release(
         self: &Arc<Self>,
         key: Key,
-        grant: &Grant,
+        session: &SessionHealth,
         turn: u64,
         waiter: Option<oneshot::Sender<Result<bool, EngineError>>>,
     ) {
         let mut actions = spare();
-        let held = waiter.is_some() && grant.session().state() == HoldState::Held;
+        let held = waiter.is_some() && session.state() == HoldState::Held;
         let released = self.table().release(key, turn, &mut actions);
         match (released, waiter) {
             (Released::Sent, waiter) => self.perform_with(actions, waiter),
@@ -148,7 +148,7 @@ impl ShardHandle {
     }
 
     fn claim(self: &Arc<Self>, key: Key, grant: Grant, turn: u64) -> Claim {
-        Claim::new(Origin::Gate(Arc::clone(self)), key, grant, turn)
+        Claim::new(Origin::Gate(Arc::clone(self)), key, grant.into_session(), turn)
     }
 
     pub(super) fn perform(self: &Arc<Self>, actions: Vec<Action<Answer>>) {

@@ -202,13 +202,13 @@ impl Pool {
     pub(crate) fn release(
         self: &Arc<Self>,
         slot: u32,
-        grant: &Grant,
+        session: &SessionHealth,
         turn: u64,
         waiter: Option<oneshot::Sender<Result<bool, EngineError>>>,
     ) {
         let mut actions = Vec::new();
         let now = self.gate.clock.now();
-        let held = grant.session().state() == HoldState::Held;
+        let held = session.state() == HoldState::Held;
         let released = lock(&self.table).release(slot, turn, now, &mut actions);
         if released == Released::Sent {
             self.perform(actions, waiter);
@@ -224,7 +224,10 @@ impl Pool {
 
     /// Keeps in mind that a slot stays held, for a pool of this name that is made when this one has gone: the session
     /// would be granted the slot once more.
-    pub(crate) fn leak(&self, slot: u32, grant: Grant) {
+    pub(crate) fn leak(&self, slot: u32, turn: u64) {
+        let Some(grant) = lock(&self.table).grant(slot, turn) else {
+            return;
+        };
         let mut leaked = lock(&self.gate.leaked);
         let slots = leaked.entry(self.id).or_default();
         slots.retain(|(_, grant)| !grant.session().is_lost());
@@ -331,7 +334,7 @@ impl Pool {
                         pool: Arc::clone(self),
                         slot,
                     };
-                    let claim = Claim::new(origin, self.slot_key(slot), grant, turn);
+                    let claim = Claim::new(origin, self.slot_key(slot), grant.into_session(), turn);
                     if let Err(Ok(Some(claim))) = to.send(Ok(Some(claim))) {
                         claim.forget();
                         let now = self.gate.clock.now();

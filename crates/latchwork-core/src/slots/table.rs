@@ -181,6 +181,14 @@ impl<W> Table<W> {
         self.ask(actions);
     }
 
+    /// The grant that a turn rests on, if it still stands.
+    pub(super) fn grant(&self, slot: u32, turn: u64) -> Option<Grant> {
+        match self.slots.get(slot as usize) {
+            Some(Slot::Held(held)) if held.id == turn => Some(held.grant.clone()),
+            _ => None,
+        }
+    }
+
     /// Takes a slot back. Says whether the turn still stood.
     pub(super) fn release(&mut self, slot: u32, turn: u64, now: Moment, actions: &mut Vec<Action<W>>) -> Released {
         let held = match &mut self.slots[slot as usize] {
