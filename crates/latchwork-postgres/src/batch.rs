@@ -9,7 +9,7 @@ use latchwork_core::{
     Key, Mode,
     engine::{Candidates, EngineError, Grant, ReleaseRequest, SlotsRequest},
 };
-use tokio_postgres::{Client, Error as DriverError, Row, error::SqlState};
+use tokio_postgres::{Client, Error as DriverError, Row};
 
 use crate::{
     error::StatementError,
@@ -17,6 +17,7 @@ use crate::{
     link::{End, Link},
     room::Room,
     sql::{self, Kind, Number},
+    sqlstate::Condition,
     statements::Statements,
     wait::Wait,
 };
@@ -299,7 +300,7 @@ impl Batch {
             for (key, mode) in &locks {
                 let (client, unlock) = (Arc::clone(&link.client), sql::unlock(*key, *mode));
                 match link.call(async move { client.batch_execute(&unlock).await }).await? {
-                    Err(error) if error.code() != Some(&SqlState::QUERY_CANCELED) => {
+                    Err(error) if !Condition::is_cancelled(&error) => {
                         return Err(End::Closed(Some(error)));
                     }
                     _ => {}

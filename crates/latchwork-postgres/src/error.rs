@@ -3,9 +3,9 @@
 use std::{error::Error, fmt, sync::Arc};
 
 use latchwork_core::engine::{EngineError, EngineErrorKind};
-use tokio_postgres::{Error as DriverError, error::SqlState};
+use tokio_postgres::Error as DriverError;
 
-use crate::connect::ConnectError;
+use crate::{connect::ConnectError, sqlstate::Condition};
 
 /// Why the server did not do what the engine asked it for.
 #[derive(Debug, thiserror::Error)]
@@ -28,9 +28,15 @@ pub enum StatementError {
         /// The number of locks held.
         held: usize,
     },
-    /// Somebody cancelled our statement, or ended our session.
+    /// Somebody cancelled our statement.
     #[error("somebody has cancelled the statement on the server")]
     Cancelled {
+        /// What the server says.
+        source: DriverError,
+    },
+    /// The server has ended the session: it was told to, or it shuts down.
+    #[error("the server has ended the session")]
+    SessionEnded {
         /// What the server says.
         source: DriverError,
     },
@@ -50,9 +56,10 @@ pub enum StatementError {
 
 impl StatementError {
     pub(crate) fn from_driver(source: DriverError) -> Self {
-        match source.code() {
-            Some(&SqlState::OUT_OF_MEMORY) => Self::LockTableFull { source },
-            Some(&(SqlState::QUERY_CANCELED | SqlState::ADMIN_SHUTDOWN)) => Self::Cancelled { source },
+        match Condition::of(&source) {
+            Some(Condition::LockTableFull) => Self::LockTableFull { source },
+            Some(Condition::Cancelled) => Self::Cancelled { source },
+            Some(Condition::SessionEnded) => Self::SessionEnded { source },
             _ => Self::Server { source },
         }
     }
@@ -61,6 +68,7 @@ impl StatementError {
         match self {
             Self::LockTableFull { .. } | Self::TooManyHeld { .. } => EngineErrorKind::CapacityExceeded,
             Self::Silent { .. } => EngineErrorKind::Unavailable,
+            Self::SessionEnded { .. } => EngineErrorKind::ConnectionLost,
             Self::Cancelled { .. } | Self::Server { .. } => EngineErrorKind::Failed,
         }
     }

@@ -48,6 +48,7 @@ mod quiet_waker;
 mod room;
 mod shared;
 mod sql;
+mod sqlstate;
 mod statements;
 mod sync;
 pub mod tls;

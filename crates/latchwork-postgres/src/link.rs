@@ -16,13 +16,14 @@ use std::{
 
 use latchwork_core::{Clock, Key, Mode, Moment, SessionHealth};
 use tokio::time::{Instant, Sleep, sleep};
-use tokio_postgres::{Client, Error as DriverError, Row, error::SqlState};
+use tokio_postgres::{Client, Error as DriverError, Row};
 
 use crate::{
     connect::{Canceller, Connected, Wire},
     options::Timing,
     quiet_waker::QuietWaker,
     sql,
+    sqlstate::Condition,
 };
 
 /// How a connection ended.
@@ -225,7 +226,7 @@ impl Link {
     {
         loop {
             match self.call(statement(Arc::clone(&self.client))).await? {
-                Err(error) if error.code() == Some(&SqlState::QUERY_CANCELED) => {}
+                Err(error) if Condition::is_cancelled(&error) => {}
                 Err(error) if error.as_db_error().is_none() => return Err(End::Closed(Some(error))),
                 answer => return Ok(answer),
             }

@@ -3,16 +3,18 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use latchwork_core::{Moment, engine::ReleaseRequest};
 use tokio::sync::mpsc;
 
-use crate::{connect::ConnectError, shared::Shared, sync::lock, wait::Wait, waiter::Waiter};
-
-/// How long all waiting is polling after a waiter session could not be opened.
-const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(2);
+use crate::{
+    connect::ConnectError,
+    shared::{PAUSE_AFTER_FAILURE, Shared},
+    sync::lock,
+    wait::Wait,
+    waiter::Waiter,
+};
 
 /// What a waiter session is told.
 #[derive(Debug)]

@@ -31,8 +31,8 @@ use crate::{
     wait::Waits,
 };
 
-/// How long no further session is opened after one could not connect.
-const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(2);
+/// How long no further session, for locks or for waits, is opened after one could not connect.
+pub(crate) const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(2);
 
 /// Whether the server can be asked.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use tokio::{
     sync::mpsc,
     time::{sleep, timeout},
 };
-use tokio_postgres::{SimpleQueryMessage, error::SqlState};
+use tokio_postgres::SimpleQueryMessage;
 
 use crate::{
     error::{StatementError, connection_lost},
@@ -22,6 +22,7 @@ use crate::{
     room::Reservation,
     shared::Shared,
     sql,
+    sqlstate::Condition,
     wait::Wait,
 };
 
@@ -134,7 +135,7 @@ impl Waiter {
             let (client, unlock) = (Arc::clone(&link.client), sql::unlock(key, mode));
             match link.call(async move { client.simple_query(&unlock).await }).await? {
                 Ok(rows) => return Ok(is_true(&rows)),
-                Err(error) if error.code() != Some(&SqlState::QUERY_CANCELED) => return Err(End::Closed(Some(error))),
+                Err(error) if !Condition::is_cancelled(&error) => return Err(End::Closed(Some(error))),
                 Err(_) if link.own_locks().await?.is_empty() => return Ok(true),
                 Err(_) => {}
             }

@@ -3,6 +3,8 @@ use std::time::Duration;
 use latchwork_core::Key;
 use thiserror::Error;
 
+use crate::sqlstate::Condition;
+
 /// Why a transaction did not get a lock.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -132,13 +134,12 @@ impl XactLockError {
 
     /// Sorts an error of the driver.
     pub(super) fn from_driver(key: Key, source: tokio_postgres::Error) -> Self {
-        match source.code().map(|code| code.code()) {
-            Some("40P01") => Self::Deadlock { key, source },
-            Some("53200") => Self::LockTableFull { key, source },
-            Some("25P02") => Self::Aborted { key, source },
-            // admin_shutdown, crash_shutdown, idle_in_transaction_session_timeout, transaction_timeout
-            Some("57P01" | "57P02" | "25P03" | "25P04") => Self::ConnectionLost { key, source },
-            Some(_) => Self::Backend { key, source },
+        match Condition::of(&source) {
+            Some(Condition::Deadlock) => Self::Deadlock { key, source },
+            Some(Condition::LockTableFull) => Self::LockTableFull { key, source },
+            Some(Condition::TransactionAborted) => Self::Aborted { key, source },
+            Some(Condition::SessionEnded) => Self::ConnectionLost { key, source },
+            Some(Condition::Cancelled | Condition::Other) => Self::Backend { key, source },
             None if is_broken(&source) => Self::ConnectionLost { key, source },
             None => Self::Backend { key, source },
         }

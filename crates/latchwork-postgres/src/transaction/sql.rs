@@ -72,7 +72,8 @@ impl Request {
     }
 
     fn refused(self) -> String {
-        let stale = format!("{ISOLATION} NOT IN ('read committed', 'read uncommitted')");
+        let is = |level| format!("{ISOLATION} OPERATOR(pg_catalog.=) '{level}'");
+        let stale = format!("NOT ({} OR {})", is("read committed"), is("read uncommitted"));
         if self.allow_stale_snapshot {
             IS_STANDBY.to_owned()
         } else {

@@ -197,3 +197,25 @@ fn the_wait_may_move_between_threads() {
     }
     let _ = check;
 }
+
+#[tokio::test]
+async fn no_search_path_replaces_what_a_transaction_asks_the_server() {
+    CLUSTER
+        .psql(
+            "CREATE SCHEMA hostile_levels;
+             CREATE FUNCTION hostile_levels.says_no(text, text) RETURNS bool LANGUAGE sql AS $$ SELECT false $$;
+             CREATE FUNCTION hostile_levels.says_yes(text, text) RETURNS bool LANGUAGE sql AS $$ SELECT true $$;
+             CREATE OPERATOR hostile_levels.= (LEFTARG = text, RIGHTARG = text, FUNCTION = hostile_levels.says_no);
+             CREATE OPERATOR hostile_levels.<> (LEFTARG = text, RIGHTARG = text, FUNCTION = hostile_levels.says_yes)",
+        )
+        .unwrap();
+    let mut client = client(&CLUSTER.url()).await;
+    client
+        .batch_execute("SET search_path = hostile_levels, pg_catalog")
+        .await
+        .unwrap();
+    let transaction = client.transaction().await.unwrap();
+    assert!(transaction.try_xact_lock(fresh_key()).await.unwrap());
+    transaction.xact_lock(fresh_key()).within(LONG).await.unwrap();
+    transaction.rollback().await.unwrap();
+}

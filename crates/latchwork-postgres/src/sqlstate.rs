@@ -1,0 +1,74 @@
+//! What the server's error codes mean for a lock: the one table of them.
+
+use tokio_postgres::Error as DriverError;
+
+/// What an error of the server says about a statement of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// Somebody cancelled the statement, or its time was up. The session goes on.
+    Cancelled,
+    /// The lock table is full, for everybody.
+    LockTableFull,
+    /// This transaction and others wait for each other.
+    Deadlock,
+    /// An earlier statement of the transaction has failed.
+    TransactionAborted,
+    /// The server ends the session.
+    SessionEnded,
+    Other,
+}
+
+impl Condition {
+    /// The condition that an error of the driver brings from the server; `None` if it is not the server's.
+    pub(crate) fn of(error: &DriverError) -> Option<Self> {
+        error.code().map(|code| Self::of_code(code.code()))
+    }
+
+    fn of_code(code: &str) -> Self {
+        match code {
+            // query_canceled
+            "57014" => Self::Cancelled,
+            // out_of_memory, which is what the lock table says when it is full
+            "53200" => Self::LockTableFull,
+            // deadlock_detected
+            "40P01" => Self::Deadlock,
+            // in_failed_sql_transaction
+            "25P02" => Self::TransactionAborted,
+            // admin_shutdown, crash_shutdown, cannot_connect_now, database_dropped, idle_session_timeout,
+            // idle_in_transaction_session_timeout, transaction_timeout
+            "57P01" | "57P02" | "57P03" | "57P04" | "57P05" | "25P03" | "25P04" => Self::SessionEnded,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether an error of the driver says that the statement was cancelled.
+    pub(crate) fn is_cancelled(error: &DriverError) -> bool {
+        Self::of(error) == Some(Self::Cancelled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_mean_what_the_servers_manual_says() {
+        for (code, condition) in [
+            ("57014", Condition::Cancelled),
+            ("53200", Condition::LockTableFull),
+            ("40P01", Condition::Deadlock),
+            ("25P02", Condition::TransactionAborted),
+            ("57P01", Condition::SessionEnded),
+            ("57P02", Condition::SessionEnded),
+            ("57P03", Condition::SessionEnded),
+            ("57P04", Condition::SessionEnded),
+            ("57P05", Condition::SessionEnded),
+            ("25P03", Condition::SessionEnded),
+            ("25P04", Condition::SessionEnded),
+            ("42501", Condition::Other),
+            ("53300", Condition::Other),
+        ] {
+            assert_eq!(Condition::of_code(code), condition, "{code}");
+        }
+    }
+}
