@@ -6,6 +6,8 @@
 //! - [`RequestView`]: what a policy sees of a request, whichever framework it came in by.
 //! - [`ExtractKey`] and the extractors in [`key`]: from a request to a key.
 //! - [`LockPolicy`] and [`SlotPolicy`]: plain values that decide, and futures that acquire.
+//! - [`TxLockPolicy`] and the rest of [`tx`]: a transaction for each request, with its lock, on anybody's database
+//!   library.
 //! - [`Rejection`]: from a refusal to a status, headers, and problem+json or a gRPC status.
 //!
 //! # Examples
@@ -36,6 +38,7 @@ mod lock;
 mod refusal;
 mod rejection;
 mod slot;
+pub mod tx;
 mod view;
 
 #[cfg(doctest)]
@@ -52,4 +55,5 @@ pub use lock::{LockMode, LockPolicy};
 pub use refusal::ResponseFormat;
 pub use rejection::{Rejection, RejectionKind};
 pub use slot::{Capacity, SlotPolicy};
-pub use view::{MatchedRoute, Peer, RequestView};
+pub use tx::{TxLockPolicy, TxProvider};
+pub use view::{MatchedRoute, Peer, RequestView, ResponseView};

@@ -1,0 +1,107 @@
+use std::{fmt, future::pending, time::Duration};
+
+use latchwork_core::{Key, Mode};
+use tokio::sync::watch;
+
+/// The transaction that a request needs, as its provider is asked for it.
+#[derive(Clone)]
+pub struct TxRequest {
+    key: Key,
+    mode: Mode,
+    wait: Option<Duration>,
+    answer_within: Duration,
+    /// Its sender goes with whoever asks.
+    asked: Option<watch::Receiver<()>>,
+}
+
+impl TxRequest {
+    /// A transaction that has tried once for an exclusive lock.
+    #[must_use]
+    pub fn new(key: Key) -> Self {
+        Self {
+            key,
+            mode: Mode::Exclusive,
+            wait: None,
+            answer_within: crate::lock::DEFAULT_ANSWER_WITHIN,
+            asked: None,
+        }
+    }
+
+    /// Sets how the key is locked. Default: exclusive.
+    #[must_use]
+    pub fn with_mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// Waits for a key that others hold, for at most `limit`. Default: one try.
+    #[must_use]
+    pub fn with_wait(mut self, limit: Duration) -> Self {
+        self.wait = Some(limit);
+        self
+    }
+
+    /// Sets how long anything but that wait may take: a connection, BEGIN, and the end. Default: 5 s.
+    #[must_use]
+    pub fn with_answer_within(self, limit: Duration) -> Self {
+        Self {
+            answer_within: limit,
+            ..self
+        }
+    }
+
+    /// The key to lock.
+    #[must_use]
+    pub const fn key(&self) -> Key {
+        self.key
+    }
+
+    /// How to lock it.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// How long to wait for it, counted from the call of [`begin`](crate::tx::TxProvider::begin); `None` for one try.
+    #[must_use]
+    pub const fn wait(&self) -> Option<Duration> {
+        self.wait
+    }
+
+    /// How long anything but that wait may take: a connection and BEGIN together, and later the end. A connection on
+    /// which something took longer is closed.
+    #[must_use]
+    pub const fn answer_within(&self) -> Duration {
+        self.answer_within
+    }
+
+    /// Resolves when nobody waits for the transaction any more, so that a provider can stop waiting too. It need not:
+    /// a transaction that nobody waits for is rolled back.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    pub async fn abandoned(&self) {
+        match self.asked.clone() {
+            Some(mut asked) => while asked.changed().await.is_ok() {},
+            None => pending().await,
+        }
+    }
+
+    /// Ties the request to who asks: it is abandoned when what is returned is dropped.
+    pub(super) fn watched(mut self) -> (watch::Sender<()>, Self) {
+        let (asks, asked) = watch::channel(());
+        self.asked = Some(asked);
+        (asks, self)
+    }
+}
+
+impl fmt::Debug for TxRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TxRequest")
+            .field("key", &self.key)
+            .field("mode", &self.mode)
+            .field("wait", &self.wait)
+            .field("answer_within", &self.answer_within)
+            .finish_non_exhaustive()
+    }
+}
