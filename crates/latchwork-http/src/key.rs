@@ -164,4 +164,10 @@ pub enum SetupError {
     /// There is no such pool of slots.
     #[error("the pool of slots cannot be made")]
     Slots(#[from] SlotsError),
+    /// No response can be kept with this header.
+    #[error("the header {name:?} cannot be kept: give the name of a header other than Set-Cookie")]
+    KeptHeader {
+        /// What was given.
+        name: String,
+    },
 }

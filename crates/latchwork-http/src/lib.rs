@@ -33,6 +33,7 @@
 
 mod attempt;
 mod disconnect;
+pub mod idempotency;
 pub mod key;
 mod lock;
 mod refusal;
@@ -50,6 +51,7 @@ pub use http;
 
 pub use attempt::{LockAttempt, SlotAttempt};
 pub use disconnect::OnDisconnect;
+pub use idempotency::IdempotencyPolicy;
 pub use key::{ExtractError, ExtractKey, SetupError};
 pub use lock::{LockMode, LockPolicy};
 pub use refusal::ResponseFormat;

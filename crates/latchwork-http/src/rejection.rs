@@ -19,7 +19,11 @@ use crate::{ExtractError, ResponseFormat, slot::Capacity, tx::TxError};
 /// | `SlotsFull(Capacity::PerClient)` | 429 | `RESOURCE_EXHAUSTED` |
 /// | `SlotsFull(Capacity::Global)` | 503 | `RESOURCE_EXHAUSTED` |
 /// | `Unavailable`, `LockLost` | 503 | `UNAVAILABLE` |
-/// | `BadKey` | 400 | `INVALID_ARGUMENT` |
+/// | `BadKey`, `BadIdempotencyKey` | 400 | `INVALID_ARGUMENT` |
+/// | `IdempotencyInFlight` | 409 | `ABORTED` |
+/// | `IdempotencyResponseGone`, `IdempotencyUnknown` | 409 | `FAILED_PRECONDITION` |
+/// | `IdempotencyMismatch` | 422 | `FAILED_PRECONDITION` |
+/// | `BodyTooLarge` | 413 | `OUT_OF_RANGE` |
 /// | `Setup`, `TransactionInUse`, `TransactionFailed` | 500 | `INTERNAL` |
 /// | `TransactionUnknown` | 500 | `UNKNOWN` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +41,18 @@ pub enum RejectionKind {
     BadKey,
     /// The service is set up wrong.
     Setup,
+    /// The request's `Idempotency-Key` is missing or no key.
+    BadIdempotencyKey,
+    /// A request with the same `Idempotency-Key` is being worked on.
+    IdempotencyInFlight,
+    /// The `Idempotency-Key` was used for another request.
+    IdempotencyMismatch,
+    /// The request was worked on before, and its response was not kept: it was too large, or a stream.
+    IdempotencyResponseGone,
+    /// The request was worked on before, and it is not known to what end: the work was interrupted.
+    IdempotencyUnknown,
+    /// The request's body is larger than the policy reads.
+    BodyTooLarge,
     /// The handler has answered while its transaction was still in use elsewhere. It is rolled back.
     TransactionInUse,
     /// The handler has answered, but the server did not commit its transaction. Nothing was stored.
@@ -50,10 +66,15 @@ impl RejectionKind {
     #[must_use]
     pub const fn status(self) -> StatusCode {
         match self {
-            Self::LockBusy => StatusCode::CONFLICT,
+            Self::LockBusy
+            | Self::IdempotencyInFlight
+            | Self::IdempotencyResponseGone
+            | Self::IdempotencyUnknown => StatusCode::CONFLICT,
+            Self::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::SlotsFull(Capacity::PerClient) => StatusCode::TOO_MANY_REQUESTS,
             Self::SlotsFull(Capacity::Global) | Self::Unavailable | Self::LockLost => StatusCode::SERVICE_UNAVAILABLE,
-            Self::BadKey => StatusCode::BAD_REQUEST,
+            Self::BadKey | Self::BadIdempotencyKey => StatusCode::BAD_REQUEST,
             Self::Setup | Self::TransactionInUse | Self::TransactionFailed | Self::TransactionUnknown => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
@@ -64,7 +85,7 @@ impl RejectionKind {
     const fn is_passing(self) -> bool {
         matches!(
             self,
-            Self::LockBusy | Self::SlotsFull(_) | Self::Unavailable | Self::LockLost
+            Self::LockBusy | Self::SlotsFull(_) | Self::Unavailable | Self::LockLost | Self::IdempotencyInFlight
         )
     }
 
@@ -77,6 +98,12 @@ impl RejectionKind {
             Self::LockLost => "urn:latchwork:problem:lock-lost",
             Self::BadKey => "urn:latchwork:problem:bad-key",
             Self::Setup => "urn:latchwork:problem:setup",
+            Self::BadIdempotencyKey => "urn:latchwork:problem:bad-idempotency-key",
+            Self::IdempotencyInFlight => "urn:latchwork:problem:idempotency-in-flight",
+            Self::IdempotencyMismatch => "urn:latchwork:problem:idempotency-mismatch",
+            Self::IdempotencyResponseGone => "urn:latchwork:problem:idempotency-response-gone",
+            Self::IdempotencyUnknown => "urn:latchwork:problem:idempotency-unknown",
+            Self::BodyTooLarge => "urn:latchwork:problem:body-too-large",
             Self::TransactionInUse => "urn:latchwork:problem:transaction-in-use",
             Self::TransactionFailed => "urn:latchwork:problem:transaction-failed",
             Self::TransactionUnknown => "urn:latchwork:problem:transaction-unknown",
@@ -92,6 +119,12 @@ impl RejectionKind {
             Self::LockLost => "The request was cancelled",
             Self::BadKey => "The request does not say what it is for",
             Self::Setup => "The service is set up wrong",
+            Self::BadIdempotencyKey => "The request needs an Idempotency-Key",
+            Self::IdempotencyInFlight => "The same request is being worked on",
+            Self::IdempotencyMismatch => "The Idempotency-Key was used for another request",
+            Self::IdempotencyResponseGone => "The request was worked on before",
+            Self::IdempotencyUnknown => "It is not known how the request's first attempt ended",
+            Self::BodyTooLarge => "The request is too large",
             Self::TransactionInUse => "The request's work was not finished",
             Self::TransactionFailed => "The request's work was not stored",
             Self::TransactionUnknown => "It is not known whether the request's work was stored",
@@ -110,6 +143,16 @@ impl RejectionKind {
             Self::Unavailable => "the service's lock server did not give an answer; ask again later",
             Self::LockLost => "the resource could no longer be kept for this request, and its work was stopped midway",
             Self::BadKey => "the request lacks what its key is made of",
+            Self::BadIdempotencyKey => "send the header Idempotency-Key with a value of its own for each request",
+            Self::IdempotencyInFlight => "a request with the same Idempotency-Key has not ended yet; ask again later",
+            Self::IdempotencyMismatch => "take a new Idempotency-Key for a new request, and repeat an old one unchanged",
+            Self::IdempotencyResponseGone => {
+                "the request has been carried out; its response was too large to be kept, or a stream"
+            }
+            Self::IdempotencyUnknown => {
+                "the request's first attempt was interrupted and may have had its effects; look before you take a new key"
+            }
+            Self::BodyTooLarge => "the service reads no body of this size here",
             Self::Setup => "the service cannot make a key for any request like this one; its operator has to change it",
             Self::TransactionInUse => {
                 "the service answered while its work was still going on, so that nothing was stored; its operator has to change it"

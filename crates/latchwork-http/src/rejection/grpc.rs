@@ -21,9 +21,13 @@ pub(super) fn response(rejection: &Rejection) -> Response<Bytes> {
 const fn code(kind: RejectionKind) -> u16 {
     match kind {
         RejectionKind::TransactionUnknown => 2,
-        RejectionKind::BadKey => 3,
+        RejectionKind::BadKey | RejectionKind::BadIdempotencyKey => 3,
         RejectionKind::SlotsFull(_) => 8,
-        RejectionKind::LockBusy => 10,
+        RejectionKind::IdempotencyMismatch
+        | RejectionKind::IdempotencyResponseGone
+        | RejectionKind::IdempotencyUnknown => 9,
+        RejectionKind::LockBusy | RejectionKind::IdempotencyInFlight => 10,
+        RejectionKind::BodyTooLarge => 11,
         RejectionKind::Setup | RejectionKind::TransactionInUse | RejectionKind::TransactionFailed => 13,
         RejectionKind::Unavailable | RejectionKind::LockLost => 14,
     }

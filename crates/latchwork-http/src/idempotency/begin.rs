@@ -1,0 +1,228 @@
+use std::{
+    error::Error,
+    fmt,
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::Response;
+use latchwork_core::{AcquireError, Guard, Locks};
+use tokio::{spawn, time::timeout};
+use tracing::{Instrument, warn};
+
+use super::{
+    digest::{Fingerprint, RecordId},
+    policy::Terms,
+    run::{IdempotentRun, Work},
+    sql::{self, Found, Kept},
+};
+use crate::{
+    Rejection, RejectionKind,
+    tx::{OpenTx, TxAttempt, TxError, TxProvider, TxRequest},
+};
+
+/// What is to be done for a request.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "an adapter must handle all there are")]
+pub enum Begun<P: TxProvider> {
+    /// It was carried out before: this is its response.
+    Replay(Response<Bytes>),
+    /// It is to be carried out now.
+    Run(IdempotentRun<P>),
+}
+
+/// Claims a request's key, or finds the response that is kept for it.
+///
+/// # Cancel safety
+///
+/// The future may be dropped at any time. Nothing stays claimed, but for a handler that works outside of the database:
+/// there a claim that was being stored may stay, and says that nobody knows how the request ended.
+///
+/// # Errors
+///
+/// The [`Rejection`] to answer with.
+#[must_use = "futures do nothing unless awaited"]
+pub struct Begin<P: TxProvider>(Pin<Box<dyn Future<Output = Result<Begun<P>, Rejection>> + Send>>);
+
+impl<P: TxProvider> Begin<P> {
+    pub(super) fn new(
+        provider: P,
+        external: Option<Locks>,
+        id: RecordId,
+        fingerprint: Fingerprint,
+        terms: Terms,
+        retry_after: Duration,
+    ) -> Self {
+        let claim = Claim {
+            provider,
+            id,
+            fingerprint,
+            terms,
+        };
+        Self(Box::pin(async move {
+            let begun = match external {
+                None => claim.inside().await,
+                Some(locks) => claim.outside(&locks).await,
+            };
+            begun.map_err(|rejection| rejection.or_retry_after(retry_after))
+        }))
+    }
+}
+
+impl<P: TxProvider> Future for Begin<P> {
+    type Output = Result<Begun<P>, Rejection>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(context)
+    }
+}
+
+impl<P: TxProvider> fmt::Debug for Begin<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Begin").finish_non_exhaustive()
+    }
+}
+
+/// A claim on a key.
+#[derive(Clone, Debug)]
+pub(super) struct Claim<P> {
+    pub(super) provider: P,
+    pub(super) id: RecordId,
+    pub(super) fingerprint: Fingerprint,
+    pub(super) terms: Terms,
+}
+
+impl<P: TxProvider> Claim<P> {
+    /// For a handler that works in the transaction of the claim.
+    async fn inside(self) -> Result<Begun<P>, Rejection> {
+        let open = self.open(self.terms.wait).await?;
+        let (found, open) = self.find(open).await?;
+        match answer(found)? {
+            Some(response) => Ok(Begun::Replay(response)),
+            None => Ok(Begun::Run(IdempotentRun::new(self, Work::Inside(open)))),
+        }
+    }
+
+    /// For a handler that works elsewhere, under a lock of session scope.
+    async fn outside(self, locks: &Locks) -> Result<Begun<P>, Rejection> {
+        let guard = self.guard(locks).await?;
+        let open = self.open(None).await?;
+        let (found, open) = self.find(open).await?;
+        if let Some(response) = answer(found)? {
+            return Ok(Begun::Replay(response));
+        }
+        self.keep(open, Kept::Begun).await?;
+        Ok(Begun::Run(IdempotentRun::new(self, Work::Outside(guard))))
+    }
+
+    async fn guard(&self, locks: &Locks) -> Result<Guard, Rejection> {
+        let key = self.id.lock().derive("outside", 0);
+        let acquired = match self.terms.wait {
+            Some(limit) => locks.acquire(key).within(limit).await.map(Some),
+            None => match timeout(self.terms.answer_within, locks.try_acquire(key)).await {
+                Ok(acquired) => acquired,
+                Err(_) => return Err(Rejection::new(RejectionKind::Unavailable)),
+            },
+        };
+        match acquired {
+            Ok(Some(guard)) => Ok(guard),
+            Ok(None) | Err(AcquireError::TimedOut { .. }) => Err(Rejection::new(RejectionKind::IdempotencyInFlight)),
+            Err(error) => Err(Rejection::new(RejectionKind::Unavailable).with_source(error)),
+        }
+    }
+
+    /// A transaction that has the key's lock.
+    pub(super) async fn open(&self, wait: Option<Duration>) -> Result<OpenTx<P>, Rejection> {
+        let mut request = TxRequest::new(self.id.lock()).with_answer_within(self.terms.answer_within);
+        if let Some(limit) = wait {
+            request = request.with_wait(limit);
+        }
+        let open = TxAttempt::new(self.provider.clone(), request, Duration::ZERO).await;
+        open.map_err(|rejection| match rejection.kind() {
+            RejectionKind::LockBusy => Rejection::new(RejectionKind::IdempotencyInFlight),
+            _ => rejection,
+        })
+    }
+
+    /// Looks for a record, in a task of its own: a statement that is given up midway would spoil the connection.
+    async fn find(&self, open: OpenTx<P>) -> Result<(Found, OpenTx<P>), Rejection> {
+        let (id, fingerprint) = (self.id, self.fingerprint);
+        let finding = async move {
+            let found = match open.slot().check_out() {
+                Ok(mut tx) => sql::find::<P>(&mut tx, &id, &fingerprint).await,
+                Err(error) => Err(TxError::other(error)),
+            };
+            found.map(|found| (found, open))
+        };
+        match timeout(self.terms.answer_within, spawn(finding.in_current_span())).await {
+            Ok(Ok(Ok(found))) => Ok(found),
+            Ok(Ok(Err(error))) => Err(unavailable(error)),
+            Ok(Err(error)) => Err(unavailable(TxError::unavailable(error))),
+            Err(elapsed) => Err(unavailable(TxError::unavailable(elapsed))),
+        }
+    }
+
+    /// Stores what is to be kept, and commits, in a task of its own.
+    pub(super) async fn keep(&self, open: OpenTx<P>, kept: Kept) -> Result<(), Rejection> {
+        let (tx, rollback_only) = open.take()?;
+        if rollback_only {
+            // What rolls back whatever the response says leaves no trace of the key either.
+            spawn(P::rollback(tx).in_current_span());
+            return Ok(());
+        }
+        let keeping = store_and_commit::<P>(tx, self.id, self.fingerprint, kept, self.terms.retention);
+        let limit = self.terms.answer_within;
+        let ended = match timeout(limit, spawn(keeping.in_current_span())).await {
+            Ok(Ok(ended)) => ended,
+            Ok(Err(error)) => Err(TxError::outcome_unknown(error)),
+            Err(elapsed) => Err(TxError::outcome_unknown(elapsed)),
+        };
+        ended.map_err(Rejection::from_end)
+    }
+}
+
+async fn store_and_commit<P: TxProvider>(
+    mut tx: P::Tx,
+    id: RecordId,
+    fingerprint: Fingerprint,
+    kept: Kept,
+    retention: Duration,
+) -> Result<(), TxError> {
+    let stored = sql::store::<P>(&mut tx, &id, &fingerprint, &kept, retention).await;
+    let ended = match stored {
+        Ok(()) => P::commit(tx).await,
+        Err(error) => {
+            // What is wrong with the statement says more than what is wrong with its undoing.
+            let _ = P::rollback(tx).await;
+            Err(error)
+        }
+    };
+    if let Err(error) = &ended {
+        let error: &dyn Error = error;
+        warn!(target: "latchwork::http", error, "the response to a request could not be kept");
+    }
+    ended
+}
+
+/// What is known of a request as an answer to it; `None` if it is to be carried out.
+fn answer(found: Found) -> Result<Option<Response<Bytes>>, Rejection> {
+    match found {
+        Found::Nothing => Ok(None),
+        Found::Response(stored) => stored
+            .replay()
+            .map(Some)
+            .ok_or_else(|| Rejection::new(RejectionKind::IdempotencyResponseGone)),
+        Found::Mismatch => Err(Rejection::new(RejectionKind::IdempotencyMismatch)),
+        Found::Tombstone => Err(Rejection::new(RejectionKind::IdempotencyResponseGone)),
+        Found::Begun => Err(Rejection::new(RejectionKind::IdempotencyUnknown)),
+    }
+}
+
+fn unavailable(error: TxError) -> Rejection {
+    let shown: &dyn Error = &error;
+    warn!(target: "latchwork::http", error = shown, "the record of a request could not be read");
+    Rejection::new(RejectionKind::Unavailable).with_source(error)
+}

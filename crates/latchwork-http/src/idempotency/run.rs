@@ -1,0 +1,132 @@
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use latchwork_core::Guard;
+use tokio::spawn;
+use tracing::{Instrument, warn};
+
+use super::{begin::Claim, record::StoredResponse, sql::Kept};
+use crate::{
+    Rejection, ResponseView,
+    tx::{OpenTx, TxProvider, TxSlot},
+};
+
+/// A request that is being carried out.
+///
+/// Dropped, its transaction is rolled back and its key can be used again; of a handler that works outside of the
+/// database, nobody will know how it ended.
+#[must_use = "the request's transaction is rolled back when this is dropped"]
+pub struct IdempotentRun<P: TxProvider> {
+    claim: Claim<P>,
+    work: Work<P>,
+}
+
+/// Where the handler works.
+pub(super) enum Work<P: TxProvider> {
+    Inside(OpenTx<P>),
+    Outside(Guard),
+}
+
+impl<P: TxProvider> IdempotentRun<P> {
+    pub(super) const fn new(claim: Claim<P>, work: Work<P>) -> Self {
+        Self { claim, work }
+    }
+
+    /// Where the handler finds the transaction: to be put into the request's extensions. `None` for one that works
+    /// outside of the database.
+    #[must_use]
+    pub const fn slot(&self) -> Option<&Arc<TxSlot<P::Tx>>> {
+        match &self.work {
+            Work::Inside(open) => Some(open.slot()),
+            Work::Outside(_) => None,
+        }
+    }
+
+    /// Keeps the response, with its `body` or, for one that is too large or a stream, without, and commits. To be awaited
+    /// before the response leaves.
+    ///
+    /// # Errors
+    ///
+    /// The future resolves to the [`Rejection`] to answer with instead, if the response was not kept.
+    pub fn keep(self, response: &dyn ResponseView, body: Option<Bytes>) -> Finish {
+        let kept = match body {
+            Some(body) => Kept::Response(StoredResponse::new(response, &self.claim.terms.kept_headers, body)),
+            None => Kept::Tombstone(response.status()),
+        };
+        let Self { claim, work } = self;
+        Finish(Box::pin(async move {
+            // In a task that goes on when the client has left.
+            let sweeper = Arc::clone(&claim.terms.sweeper);
+            let provider = claim.provider.clone();
+            let kept = match work {
+                Work::Inside(open) => claim.keep(open, kept).await,
+                Work::Outside(guard) => keep_outside(claim, guard, kept).await,
+            };
+            sweeper.run(&provider);
+            kept
+        }))
+    }
+
+    /// Takes the claim back: the response is not kept, and the key can be used again.
+    ///
+    /// # Errors
+    ///
+    /// As [`IdempotentRun::keep`].
+    pub fn take_back(self) -> Finish {
+        let Self { claim, work } = self;
+        Finish(Box::pin(async move {
+            let limit = claim.terms.answer_within;
+            match work {
+                Work::Inside(open) => open.end(false, limit).await,
+                Work::Outside(guard) => keep_outside(claim, guard, Kept::Nothing).await,
+            }
+        }))
+    }
+}
+
+/// Stores the end of a handler that has worked elsewhere. The lock is held until that is stored.
+async fn keep_outside<P: TxProvider>(claim: Claim<P>, guard: Guard, kept: Kept) -> Result<(), Rejection> {
+    let storing = async move {
+        let open = claim.open(Some(claim.terms.answer_within)).await?;
+        let stored = claim.keep(open, kept).await;
+        drop(guard);
+        stored
+    };
+    match spawn(storing.in_current_span()).await {
+        Ok(stored) => stored,
+        Err(error) => {
+            warn!(target: "latchwork::http", %error, "the response to a request was not kept");
+            Err(Rejection::new(crate::RejectionKind::Unavailable))
+        }
+    }
+}
+
+impl<P: TxProvider> fmt::Debug for IdempotentRun<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotentRun").finish_non_exhaustive()
+    }
+}
+
+/// The end of a request. See [`IdempotentRun::keep`].
+#[must_use = "futures do nothing unless awaited"]
+pub struct Finish(Pin<Box<dyn Future<Output = Result<(), Rejection>> + Send>>);
+
+impl Future for Finish {
+    type Output = Result<(), Rejection>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(context)
+    }
+}
+
+impl fmt::Debug for Finish {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Finish").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,60 @@
+use std::{
+    error::Error,
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use latchwork_core::Key;
+use tokio::spawn;
+use tracing::{Instrument, warn};
+
+use super::sql;
+use crate::tx::{TxError, TxProvider, TxRequest};
+
+/// How often a process looks for records that have expired.
+const EVERY: Duration = Duration::from_secs(60);
+/// One process at a time: whoever finds this locked leaves the work to the one who has it.
+const TURN: Key = Key::pair(0x6964_656d, 1);
+
+/// When a policy has last swept.
+#[derive(Debug, Default)]
+pub(super) struct Sweeper(Mutex<Option<Instant>>);
+
+impl Sweeper {
+    /// Deletes records that have expired, in a task of its own, if the last time was long enough ago.
+    pub(super) fn run<P: TxProvider>(&self, provider: &P) {
+        if !self.is_due() {
+            return;
+        }
+        let provider = provider.clone();
+        let sweeping = async move {
+            if let Err(error) = sweep(&provider).await {
+                let error: &dyn Error = &error;
+                warn!(target: "latchwork::http", error, "expired idempotency records were not deleted");
+            }
+        };
+        spawn(sweeping.in_current_span());
+    }
+
+    fn is_due(&self) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let due = last.is_none_or(|last| last.elapsed() >= EVERY);
+        if due {
+            *last = Some(Instant::now());
+        }
+        due
+    }
+}
+
+async fn sweep<P: TxProvider>(provider: &P) -> Result<(), TxError> {
+    let Some(mut tx) = provider.begin(TxRequest::new(TURN)).await? else {
+        return Ok(());
+    };
+    match sql::sweep::<P>(&mut tx).await {
+        Ok(()) => P::commit(tx).await,
+        Err(error) => {
+            P::rollback(tx).await?;
+            Err(error)
+        }
+    }
+}
