@@ -66,10 +66,9 @@ impl RejectionKind {
     #[must_use]
     pub const fn status(self) -> StatusCode {
         match self {
-            Self::LockBusy
-            | Self::IdempotencyInFlight
-            | Self::IdempotencyResponseGone
-            | Self::IdempotencyUnknown => StatusCode::CONFLICT,
+            Self::LockBusy | Self::IdempotencyInFlight | Self::IdempotencyResponseGone | Self::IdempotencyUnknown => {
+                StatusCode::CONFLICT
+            }
             Self::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::SlotsFull(Capacity::PerClient) => StatusCode::TOO_MANY_REQUESTS,
@@ -145,7 +144,9 @@ impl RejectionKind {
             Self::BadKey => "the request lacks what its key is made of",
             Self::BadIdempotencyKey => "send the header Idempotency-Key with a value of its own for each request",
             Self::IdempotencyInFlight => "a request with the same Idempotency-Key has not ended yet; ask again later",
-            Self::IdempotencyMismatch => "take a new Idempotency-Key for a new request, and repeat an old one unchanged",
+            Self::IdempotencyMismatch => {
+                "take a new Idempotency-Key for a new request, and repeat an old one unchanged"
+            }
             Self::IdempotencyResponseGone => {
                 "the request has been carried out; its response was too large to be kept, or a stream"
             }

@@ -27,7 +27,7 @@ pin_project! {
             #[pin]
             body: B,
         },
-        Refusal {
+        Whole {
             bytes: Option<Bytes>,
         },
     }
@@ -35,17 +35,26 @@ pin_project! {
 
 impl<B> PolicyBody<B> {
     pub(crate) fn inner(response: Response<B>) -> Response<Self> {
-        response.map(|body| Self {
+        response.map(Self::of)
+    }
+
+    pub(crate) const fn of(body: B) -> Self {
+        Self {
             kind: Kind::Inner { body },
-        })
+        }
+    }
+
+    /// A body that was read whole.
+    pub(crate) fn bytes(bytes: Bytes) -> Self {
+        Self {
+            kind: Kind::Whole {
+                bytes: Some(bytes).filter(|bytes| !bytes.is_empty()),
+            },
+        }
     }
 
     pub(crate) fn refusal(response: Response<Bytes>) -> Response<Self> {
-        response.map(|bytes| Self {
-            kind: Kind::Refusal {
-                bytes: Some(bytes).filter(|bytes| !bytes.is_empty()),
-            },
-        })
+        response.map(Self::bytes)
     }
 }
 
@@ -73,21 +82,21 @@ where
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         match self.project().kind.project() {
             KindProj::Inner { body } => body.poll_frame(context),
-            KindProj::Refusal { bytes } => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes.into())))),
+            KindProj::Whole { bytes } => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes.into())))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Inner { body } => body.is_end_stream(),
-            Kind::Refusal { bytes } => bytes.is_none(),
+            Kind::Whole { bytes } => bytes.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             Kind::Inner { body } => body.size_hint(),
-            Kind::Refusal { bytes } => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Kind::Whole { bytes } => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
         }
     }
 }

@@ -34,6 +34,7 @@
 mod axum;
 mod body;
 mod head;
+pub mod idempotency;
 pub mod key;
 pub mod lock;
 mod run;
@@ -47,6 +48,7 @@ struct Readme;
 pub use self::axum::MissingLayer;
 pub use body::PolicyBody;
 pub use head::RequestHead;
+pub use idempotency::{IdempotencyLayer, IdempotencyService};
 pub use latchwork_http::{
     Capacity, ExtractError, LockMode, LockPolicy, MatchedRoute, OnDisconnect, Peer, Rejection, RejectionKind,
     SetupError, SlotPolicy, bytes, http,

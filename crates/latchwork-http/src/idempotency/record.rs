@@ -109,7 +109,10 @@ mod tests {
         assert_eq!(&replay.body()[..], b"\0\xff{}");
         let headers = replay.headers();
         assert_eq!(headers["location"], "/payments/7");
-        assert_eq!(headers.get_all("link").iter().collect::<Vec<_>>(), ["</a>; rel=next", "</b>; rel=prev"]);
+        assert_eq!(
+            headers.get_all("link").iter().collect::<Vec<_>>(),
+            ["</a>; rel=next", "</b>; rel=prev"]
+        );
         assert_eq!(headers["x-odd"].as_bytes(), b"\xe9\xff");
         assert_eq!(headers[REPLAYED], "true");
         assert!(!headers.contains_key("set-cookie") && !headers.contains_key("date"));
