@@ -36,7 +36,9 @@ impl<P: TxProvider> TxAttempt<P> {
 }
 
 async fn begin<P: TxProvider>(provider: P, request: TxRequest) -> Result<OpenTx<P>, Rejection> {
-    let limit = request.answer_within().saturating_add(request.wait().unwrap_or_default());
+    let limit = request
+        .answer_within()
+        .saturating_add(request.wait().unwrap_or_default());
     let (_asks, request) = request.watched();
     let begins = async move {
         let begun = provider.begin(request).await;

@@ -11,10 +11,7 @@ use std::{
 use tokio::{spawn, time::timeout};
 use tracing::{Instrument, warn};
 
-use super::{
-    TxError, TxProvider, TxSlot,
-    slot::Closed,
-};
+use super::{TxError, TxProvider, TxSlot, slot::Closed};
 use crate::{Rejection, RejectionKind};
 
 /// An open transaction of a request. Dropped, it is rolled back in a task of its own.

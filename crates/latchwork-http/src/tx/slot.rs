@@ -35,7 +35,10 @@ enum Place<Tx> {
 
 /// What becomes of a transaction at its request's end.
 pub(super) enum Closed<Tx> {
-    Idle { tx: Tx, rollback_only: bool },
+    Idle {
+        tx: Tx,
+        rollback_only: bool,
+    },
     CheckedOut,
     /// It was closed before.
     Gone,
