@@ -2,6 +2,7 @@
 
 mod client;
 mod instance;
+mod tx;
 
 use std::{sync::Arc, time::Duration};
 

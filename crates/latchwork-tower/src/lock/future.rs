@@ -59,7 +59,7 @@ pin_project! {
         },
         Runs {
             #[pin]
-            run: Run<UnderLock<F>>,
+            run: Run<UnderLock<F>, <UnderLock<F> as Future>::Output>,
             terms: Terms,
         },
     }

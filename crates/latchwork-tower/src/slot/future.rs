@@ -56,7 +56,7 @@ pin_project! {
         },
         Runs {
             #[pin]
-            run: Run<WithSlot<F>>,
+            run: Run<WithSlot<F>, <WithSlot<F> as Future>::Output>,
             terms: Terms,
         },
     }

@@ -50,10 +50,7 @@ impl Instance {
         let postgres = connect(url, options).await;
         let (to, events) = mpsc::unbounded_channel();
         let go = Arc::new(Semaphore::new(0));
-        let stage = Stage {
-            events: to,
-            go: Arc::clone(&go),
-        };
+        let stage = Stage::new(to, Arc::clone(&go));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let app = app(&postgres.locks(), stage, inside);
@@ -85,13 +82,17 @@ impl Instance {
 
 /// Where a handler waits until the test lets it go.
 #[derive(Clone)]
-struct Stage {
+pub(super) struct Stage {
     events: mpsc::UnboundedSender<Event>,
     go: Arc<Semaphore>,
 }
 
 impl Stage {
-    async fn play(self) {
+    pub(super) const fn new(events: mpsc::UnboundedSender<Event>, go: Arc<Semaphore>) -> Self {
+        Self { events, go }
+    }
+
+    pub(super) async fn play(self) {
         let mut end = End {
             events: self.events,
             event: Event::Dropped,

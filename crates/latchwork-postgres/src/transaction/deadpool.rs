@@ -1,0 +1,320 @@
+//! Transactions for HTTP requests, on connections of a deadpool.
+
+use std::{fmt, future::Future, ops::Deref, time::Duration};
+
+use bytes::Bytes;
+use deadpool_postgres::{Object, Pool};
+use futures_util::future::join;
+use latchwork_core::Mode;
+use latchwork_http::tx::{SqlValue, TxError, TxProvider, TxRequest, TxRow};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_postgres::{
+    Client, Error, SimpleQueryMessage,
+    error::Severity,
+    types::{FromSql, ToSql, Type},
+};
+
+use super::{TransactionExt, XactLockError, sealed::HasClient};
+
+/// Opens a transaction for each request on a connection of a pool: for
+/// [`TxLockPolicy`](latchwork_http::TxLockPolicy) and the layers that wear it.
+///
+/// A request has its connection from before its handler runs until its transaction has ended, so the pool's size is how
+/// many run or wait at once. Its handler works on that connection; a pool of one serves one request after the other.
+///
+/// # Examples
+///
+/// ```no_run
+/// use latchwork_core::Key;
+/// use latchwork_http::tx::{TxProvider, TxRequest};
+/// use latchwork_postgres::transaction::DeadpoolTx;
+///
+/// # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
+/// let provider = DeadpoolTx::from(pool);
+/// if let Some(transaction) = provider.begin(TxRequest::new(Key::bigint(42))).await? {
+///     transaction.execute("UPDATE orders SET paid = true WHERE id = 42", &[]).await?;
+///     DeadpoolTx::commit(transaction).await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct DeadpoolTx {
+    pool: Pool,
+}
+
+impl From<Pool> for DeadpoolTx {
+    fn from(pool: Pool) -> Self {
+        Self { pool }
+    }
+}
+
+impl fmt::Debug for DeadpoolTx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadpoolTx").field("pool", &self.pool.status()).finish()
+    }
+}
+
+impl TxProvider for DeadpoolTx {
+    type Tx = PooledTx;
+
+    /// An abandoned wait closes its connection; the server may keep its place in the queue to the end of its slice, a
+    /// little more than a second.
+    async fn begin(&self, request: TxRequest) -> Result<Option<PooledTx>, TxError> {
+        let begun = Instant::now();
+        tokio::select! {
+            transaction = open(&self.pool, &request, begun) => transaction,
+            () = request.abandoned() => Err(TxError::unavailable("nobody waits for it any more")),
+        }
+    }
+
+    async fn query<'a>(
+        tx: &'a mut PooledTx,
+        sql: &'a str,
+        values: &'a [SqlValue<'a>],
+    ) -> Result<Option<TxRow>, TxError> {
+        let values: Vec<_> = values.iter().map(parameter).collect();
+        let values: Vec<_> = values
+            .iter()
+            .map(|(value, kind)| (&**value as _, kind.clone()))
+            .collect();
+        let rows = tx.query_typed(sql, &values).await.map_err(from_statement)?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let columns = (0..row.len()).map(|column| row.try_get::<_, Option<Raw>>(column));
+        let columns = columns.map(|column| column.map(|raw| raw.map(|Raw(bytes)| bytes)));
+        columns.collect::<Result<_, _>>().map(Some).map_err(TxError::other)
+    }
+
+    async fn commit(tx: PooledTx) -> Result<(), TxError> {
+        if tx.is_closed() {
+            return Err(TxError::unavailable("the connection had ended before COMMIT"));
+        }
+        // Sent together. COMMIT of an aborted transaction "succeeds", so the first asks whether ours is alive.
+        let ended = join(tx.simple_query(IS_OPEN), tx.batch_execute("COMMIT"));
+        let (alive, committed) = tx.in_time(ended).await.map_err(TxError::outcome_unknown)?;
+        let ended = judge(alive, committed);
+        if tx.is_closed() || matches!(ended, Err(TxError::OutcomeUnknown(_))) {
+            return ended;
+        }
+        tx.reuse();
+        ended
+    }
+
+    async fn rollback(tx: PooledTx) -> Result<(), TxError> {
+        if tx.is_closed() {
+            return Ok(());
+        }
+        let ended = tx.in_time(tx.batch_execute("ROLLBACK")).await;
+        ended.map_err(TxError::unavailable)?.map_err(TxError::unavailable)?;
+        tx.reuse();
+        Ok(())
+    }
+}
+
+/// Begins, and takes the lock. The connection is closed if this is dropped midway.
+async fn open(pool: &Pool, request: &TxRequest, begun: Instant) -> Result<Option<PooledTx>, TxError> {
+    let deadline = begun + request.answer_within();
+    let (tx, granted) = loop {
+        let tx = take(pool, request, deadline).await?;
+        // Sent together: one round trip.
+        let sent = join(tx.simple_query(BEGIN), attempt(&tx, request));
+        let (began, granted) = timeout_at(deadline, sent).await.map_err(TxError::unavailable)?;
+        match began {
+            Ok(answer) if says(&answer, "t") => break (tx, granted),
+            Err(error) if !is_in_transaction(&error) => return Err(TxError::unavailable(error)),
+            // Somebody has left a transaction open on it. That is not ours to commit: it goes with its connection.
+            _ => drop(tx),
+        }
+    };
+    let granted = match request.wait() {
+        Some(limit) if matches!(granted, Ok(false)) => wait(&tx, request, limit.saturating_sub(begun.elapsed())).await,
+        _ => granted,
+    };
+    match granted {
+        Ok(true) => Ok(Some(tx)),
+        Ok(false) => {
+            DeadpoolTx::rollback(tx).await?;
+            Ok(None)
+        }
+        Err(error) => Err(from_lock(error)),
+    }
+}
+
+/// Whether BEGIN was refused since there is a transaction already, in order or aborted.
+fn is_in_transaction(error: &Error) -> bool {
+    matches!(error.code().map(|code| code.code()), Some("25001" | "25P02"))
+}
+
+async fn take(pool: &Pool, request: &TxRequest, deadline: Instant) -> Result<PooledTx, TxError> {
+    let client = timeout_at(deadline, pool.get())
+        .await
+        .map_err(|_| TxError::unavailable("no connection of the pool came free in time"))?
+        .map_err(TxError::unavailable)?;
+    Ok(PooledTx {
+        client: Some(client),
+        answer_within: request.answer_within(),
+    })
+}
+
+async fn attempt(tx: &PooledTx, request: &TxRequest) -> Result<bool, XactLockError> {
+    match request.mode() {
+        Mode::Shared => tx.try_xact_lock_shared(request.key()).await,
+        Mode::Exclusive => tx.try_xact_lock(request.key()).await,
+    }
+}
+
+async fn wait(tx: &PooledTx, request: &TxRequest, limit: Duration) -> Result<bool, XactLockError> {
+    let lock = match request.mode() {
+        Mode::Shared => tx.xact_lock_shared(request.key()),
+        Mode::Exclusive => tx.xact_lock(request.key()),
+    };
+    match lock.within(limit).await {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_timeout() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn from_lock(error: XactLockError) -> TxError {
+    match error {
+        XactLockError::NoAnswer { .. } | XactLockError::ConnectionLost { .. } | XactLockError::Cancelled { .. } => {
+            TxError::unavailable(error)
+        }
+        _ => TxError::other(error),
+    }
+}
+
+fn from_statement(error: Error) -> TxError {
+    match error.code().map(|code| code.code()) {
+        Some("25P02") => TxError::aborted(error),
+        Some(_) if is_fatal(&error) => TxError::unavailable(error),
+        Some(_) => TxError::other(error),
+        None if error.is_closed() => TxError::unavailable(error),
+        None => TxError::other(error),
+    }
+}
+
+/// What came of a commit, by the answers to its two statements.
+fn judge(alive: Result<Vec<SimpleQueryMessage>, Error>, committed: Result<(), Error>) -> Result<(), TxError> {
+    let alive = match alive {
+        Ok(messages) => messages,
+        // The server answered, and so it never came to COMMIT.
+        Err(error) if is_fatal(&error) => return Err(TxError::unavailable(error)),
+        Err(error) if error.as_db_error().is_some() => return Err(TxError::aborted(error)),
+        Err(error) => return Err(TxError::outcome_unknown(error)),
+    };
+    match committed {
+        Ok(()) if says(&alive, "open") => Ok(()),
+        Ok(()) => Err(TxError::aborted(
+            "somebody else has ended the transaction; leave COMMIT and ROLLBACK to the layer",
+        )),
+        Err(error) if error.as_db_error().is_some() && !is_fatal(&error) => Err(TxError::aborted(error)),
+        Err(error) => Err(TxError::outcome_unknown(error)),
+    }
+}
+
+/// Whether the first column of a row holds this.
+fn says(messages: &[SimpleQueryMessage], text: &str) -> bool {
+    messages
+        .iter()
+        .any(|message| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some(text)))
+}
+
+/// Whether the server has ended the connection with these words.
+fn is_fatal(error: &Error) -> bool {
+    let severity = error.as_db_error().and_then(|error| error.parsed_severity());
+    matches!(severity, Some(Severity::Fatal | Severity::Panic))
+}
+
+/// An open transaction on a connection of a pool, which it gives back when it has ended in order. Dropped, it closes its
+/// connection.
+///
+/// It is a `tokio_postgres::Client` for everything but transactions: its `transaction()` would COMMIT this one, and
+/// needs a `&mut Client`, which there is none of. Nor may statements end it: a COMMIT or ROLLBACK of the handler's is
+/// found out at the end and reported as a failure. For a savepoint send `SAVEPOINT`.
+///
+/// More locks of transaction scope can be taken on it with [`TransactionExt`].
+///
+/// ```compile_fail,E0596
+/// async fn handler(mut tx: latchwork_postgres::transaction::PooledTx) {
+///     let nested = tx.transaction().await;
+/// }
+/// ```
+#[must_use = "dropping it closes its connection"]
+pub struct PooledTx {
+    /// `None` only while it is dropped.
+    client: Option<Object>,
+    answer_within: Duration,
+}
+
+impl PooledTx {
+    async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Result<T, tokio::time::error::Elapsed> {
+        timeout(self.answer_within, answer).await
+    }
+
+    /// Gives the connection back to its pool.
+    fn reuse(mut self) {
+        drop(self.client.take());
+    }
+}
+
+impl Deref for PooledTx {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.client.as_ref().expect("a connection is there until it is dropped")
+    }
+}
+
+impl HasClient for PooledTx {
+    fn driver_client(&self) -> &Client {
+        self
+    }
+}
+
+impl TransactionExt for PooledTx {}
+
+impl Drop for PooledTx {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take() {
+            // Out of its pool, a connection is closed when it is dropped, and the server rolls back.
+            drop(Object::take(client));
+        }
+    }
+}
+
+impl fmt::Debug for PooledTx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PooledTx").finish_non_exhaustive()
+    }
+}
+
+fn parameter<'a>(value: &'a SqlValue<'a>) -> (Box<dyn ToSql + Sync + Send + 'a>, Type) {
+    match value {
+        SqlValue::Text(text) => (Box::new(*text), Type::TEXT),
+        SqlValue::Bytes(bytes) => (Box::new(*bytes), Type::BYTEA),
+        SqlValue::Int(int) => (Box::new(*int), Type::INT8),
+        _ => unreachable!("the two crates are released together"),
+    }
+}
+
+/// The bytes of a column, where they are the same in both formats of the wire.
+struct Raw(Bytes);
+
+impl<'a> FromSql<'a> for Raw {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Self(Bytes::copy_from_slice(raw)))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        matches!(*kind, Type::TEXT | Type::BYTEA)
+    }
+}
+
+/// Says whether it has begun a transaction, for on a connection with an open one BEGIN only warns. The setting goes with
+/// the transaction, whoever ends it.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL latchwork.transaction = 'open'; \
+     SELECT pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp()";
+const IS_OPEN: &str = "SELECT pg_catalog.current_setting('latchwork.transaction', true)";

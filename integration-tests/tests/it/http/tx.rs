@@ -1,0 +1,84 @@
+//! A transaction for each request: two instances of one service on one database.
+
+mod instance;
+
+use std::time::Duration;
+
+use latchwork_harness::Cluster;
+
+use self::instance::Instance;
+use super::client::{Client, ask};
+use super::instance::Event;
+use crate::onlooker::{Onlooker, eventually};
+
+/// One database, and two instances that share nothing else.
+struct Shop {
+    cluster: Cluster,
+    onlooker: Onlooker,
+    one: Instance,
+    other: Instance,
+}
+
+impl Shop {
+    async fn open() -> Self {
+        Self::with_pools_of(8).await
+    }
+
+    async fn with_pools_of(size: usize) -> Self {
+        let cluster = Cluster::start().unwrap();
+        let onlooker = Onlooker::new(&cluster.url()).await;
+        onlooker.0.batch_execute(TABLES).await.unwrap();
+        let one = Instance::start(&cluster.url(), size).await;
+        let other = Instance::start(&cluster.url(), size).await;
+        Self {
+            cluster,
+            onlooker,
+            one,
+            other,
+        }
+    }
+
+    /// How many charges are stored for all to see.
+    async fn charges(&self) -> i64 {
+        self.onlooker.number("SELECT count(*) FROM charges").await
+    }
+
+    /// Waits until the server has no lock and no transaction left of either instance.
+    async fn is_clean(&self) {
+        let onlooker = &self.onlooker;
+        eventually("no lock and no transaction is left", async || {
+            onlooker.held().await + onlooker.queued().await == 0 && onlooker.number(IN_TRANSACTION).await == 0
+        })
+        .await;
+    }
+}
+
+const TABLES: &str = "CREATE TABLE counter (n bigint NOT NULL); INSERT INTO counter VALUES (0); \
+     CREATE TABLE orders (id bigint PRIMARY KEY); \
+     CREATE TABLE charges (id bigint, order_id bigint REFERENCES orders DEFERRABLE INITIALLY DEFERRED)";
+
+const IN_TRANSACTION: &str = "SELECT count(*) FROM pg_stat_activity \
+     WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND state <> 'idle'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_request_an_order_at_a_time_and_what_it_did_is_stored_before_it_is_answered() {
+    let mut shop = Shop::open().await;
+    let first = Client::asks(shop.one.address, "POST /orders/42/charge", "connection: close\r\n").await;
+    shop.one.sees(Event::Entered).await;
+    assert_eq!((shop.charges().await, shop.onlooker.held().await), (0, 1));
+    for instance in [&shop.one, &shop.other] {
+        let refused = ask(instance.address, "POST /orders/42/charge").await;
+        assert_eq!(refused.status(), 409);
+        assert_eq!(refused.header("retry-after"), Some("1"));
+        assert!(refused.0.contains("urn:latchwork:problem:lock-busy"), "{refused:?}");
+    }
+    shop.other.lets_go(2);
+    assert_eq!(ask(shop.other.address, "POST /orders/7/charge").await.status(), 200);
+    assert_eq!(shop.charges().await, 1);
+    shop.one.lets_go(1);
+    assert_eq!(first.answer().await.status(), 200);
+    // At once: the lock goes with the transaction, which ends before the answer.
+    assert_eq!((shop.charges().await, shop.onlooker.held().await), (2, 0));
+    assert_eq!(ask(shop.other.address, "POST /orders/42/charge").await.status(), 200);
+    shop.is_clean().await;
+}
