@@ -1,6 +1,7 @@
 //! Layers on PostgreSQL: two instances of one service, over real sockets.
 
 mod client;
+mod idempotency;
 mod instance;
 mod tx;
 

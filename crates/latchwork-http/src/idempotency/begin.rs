@@ -9,7 +9,7 @@ use std::{
 
 use bytes::Bytes;
 use http::Response;
-use latchwork_core::{AcquireError, Guard, Locks};
+use latchwork_core::{AcquireError, Guard, Locks, Mode};
 use tokio::{spawn, time::timeout};
 use tracing::{Instrument, warn};
 
@@ -98,12 +98,25 @@ pub(super) struct Claim<P> {
 impl<P: TxProvider> Claim<P> {
     /// For a handler that works in the transaction of the claim.
     async fn inside(self) -> Result<Begun<P>, Rejection> {
-        let open = self.open(self.terms.wait).await?;
+        let open = match self.open(self.terms.wait).await {
+            Err(rejection) if rejection.kind() == RejectionKind::IdempotencyInFlight => {
+                return self.look(rejection).await.map(Begun::Replay);
+            }
+            open => open?,
+        };
         let (found, open) = self.find(open).await?;
-        match answer(found)? {
-            Some(response) => Ok(Begun::Replay(response)),
-            None => Ok(Begun::Run(IdempotentRun::new(self, Work::Inside(open)))),
+        match self.answer(found, open).await? {
+            Ok(response) => Ok(Begun::Replay(response)),
+            Err(open) => Ok(Begun::Run(IdempotentRun::new(self, Work::Inside(open)))),
         }
+    }
+
+    /// Looks for the response without the key's lock: whoever has it may be one who repeats the request too.
+    async fn look(&self, in_flight: Rejection) -> Result<Response<Bytes>, Rejection> {
+        let beside = TxRequest::new(self.id.lock().derive("look", 0)).with_mode(Mode::Shared);
+        let open = self.begin(beside).await?;
+        let (found, open) = self.find(open).await?;
+        self.answer(found, open).await?.map_err(|_| in_flight)
     }
 
     /// For a handler that works elsewhere, under a lock of session scope.
@@ -111,11 +124,13 @@ impl<P: TxProvider> Claim<P> {
         let guard = self.guard(locks).await?;
         let open = self.open(None).await?;
         let (found, open) = self.find(open).await?;
-        if let Some(response) = answer(found)? {
-            return Ok(Begun::Replay(response));
+        match self.answer(found, open).await? {
+            Ok(response) => Ok(Begun::Replay(response)),
+            Err(open) => {
+                self.keep(open, Kept::Begun).await?;
+                Ok(Begun::Run(IdempotentRun::new(self, Work::Outside(guard))))
+            }
         }
-        self.keep(open, Kept::Begun).await?;
-        Ok(Begun::Run(IdempotentRun::new(self, Work::Outside(guard))))
     }
 
     async fn guard(&self, locks: &Locks) -> Result<Guard, Rejection> {
@@ -136,10 +151,15 @@ impl<P: TxProvider> Claim<P> {
 
     /// A transaction that has the key's lock.
     pub(super) async fn open(&self, wait: Option<Duration>) -> Result<OpenTx<P>, Rejection> {
-        let mut request = TxRequest::new(self.id.lock()).with_answer_within(self.terms.answer_within);
+        let mut request = TxRequest::new(self.id.lock());
         if let Some(limit) = wait {
             request = request.with_wait(limit);
         }
+        self.begin(request).await
+    }
+
+    async fn begin(&self, request: TxRequest) -> Result<OpenTx<P>, Rejection> {
+        let request = request.with_answer_within(self.terms.answer_within);
         let open = TxAttempt::new(self.provider.clone(), request, Duration::ZERO).await;
         open.map_err(|rejection| match rejection.kind() {
             RejectionKind::LockBusy => Rejection::new(RejectionKind::IdempotencyInFlight),
@@ -163,6 +183,22 @@ impl<P: TxProvider> Claim<P> {
             Ok(Err(error)) => Err(unavailable(TxError::unavailable(error))),
             Err(elapsed) => Err(unavailable(TxError::unavailable(elapsed))),
         }
+    }
+
+    /// What is known of a request as an answer to it, with its transaction ended; else the transaction, to carry it out.
+    async fn answer(&self, found: Found, open: OpenTx<P>) -> Result<Result<Response<Bytes>, OpenTx<P>>, Rejection> {
+        let answer = match found {
+            Found::Nothing => return Ok(Err(open)),
+            Found::Response(stored) => stored
+                .replay()
+                .ok_or_else(|| Rejection::new(RejectionKind::IdempotencyResponseGone)),
+            Found::Mismatch => Err(Rejection::new(RejectionKind::IdempotencyMismatch)),
+            Found::Tombstone => Err(Rejection::new(RejectionKind::IdempotencyResponseGone)),
+            Found::Begun => Err(Rejection::new(RejectionKind::IdempotencyUnknown)),
+        };
+        // Before the answer leaves, so that one who asks again does not meet our own lock.
+        open.end(false, self.terms.answer_within).await?;
+        answer.map(Ok)
     }
 
     /// Stores what is to be kept, and commits, in a task of its own.
@@ -205,20 +241,6 @@ async fn store_and_commit<P: TxProvider>(
         warn!(target: "latchwork::http", error, "the response to a request could not be kept");
     }
     ended
-}
-
-/// What is known of a request as an answer to it; `None` if it is to be carried out.
-fn answer(found: Found) -> Result<Option<Response<Bytes>>, Rejection> {
-    match found {
-        Found::Nothing => Ok(None),
-        Found::Response(stored) => stored
-            .replay()
-            .map(Some)
-            .ok_or_else(|| Rejection::new(RejectionKind::IdempotencyResponseGone)),
-        Found::Mismatch => Err(Rejection::new(RejectionKind::IdempotencyMismatch)),
-        Found::Tombstone => Err(Rejection::new(RejectionKind::IdempotencyResponseGone)),
-        Found::Begun => Err(Rejection::new(RejectionKind::IdempotencyUnknown)),
-    }
 }
 
 fn unavailable(error: TxError) -> Rejection {

@@ -11,17 +11,17 @@ use super::{
 };
 use crate::tx::{SqlValue, TxError, TxProvider, TxRow};
 
-const FIND: &str = "SELECT fingerprint, status::pg_catalog.text, headers, body FROM latchwork.idempotency \
+const FIND: &str = "SELECT fingerprint, state, status::pg_catalog.text, headers, body FROM latchwork.idempotency \
      WHERE id OPERATOR(pg_catalog.=) $1 AND expires_at OPERATOR(pg_catalog.>) pg_catalog.statement_timestamp()";
 
 /// A record that has expired is there until somebody sweeps.
-const STORE: &str = "INSERT INTO latchwork.idempotency (id, fingerprint, status, headers, body, expires_at) \
-     VALUES ($1, $2, CASE WHEN $3 OPERATOR(pg_catalog.>) 0::pg_catalog.int8 THEN $3::pg_catalog.int2 END, $4, \
-     CASE WHEN $5 OPERATOR(pg_catalog.=) 1::pg_catalog.int8 THEN $6 END, \
+const STORE: &str = "INSERT INTO latchwork.idempotency (id, fingerprint, state, status, headers, body, expires_at) \
+     VALUES ($1, $2, $3, CASE WHEN $4 OPERATOR(pg_catalog.>) 0::pg_catalog.int8 THEN $4::pg_catalog.int2 END, $5, \
+     CASE WHEN $3 OPERATOR(pg_catalog.=) 'done'::pg_catalog.text THEN $6 END, \
      pg_catalog.statement_timestamp() OPERATOR(pg_catalog.+) \
      pg_catalog.make_interval(secs => $7::pg_catalog.float8)) \
-     ON CONFLICT (id) DO UPDATE SET fingerprint = excluded.fingerprint, status = excluded.status, \
-     headers = excluded.headers, body = excluded.body, expires_at = excluded.expires_at";
+     ON CONFLICT (id) DO UPDATE SET fingerprint = excluded.fingerprint, state = excluded.state, \
+     status = excluded.status, headers = excluded.headers, body = excluded.body, expires_at = excluded.expires_at";
 
 const FORGET: &str = "DELETE FROM latchwork.idempotency WHERE id OPERATOR(pg_catalog.=) $1";
 
@@ -63,21 +63,20 @@ pub(super) async fn find<P: TxProvider>(
 }
 
 fn read(row: TxRow, fingerprint: &Fingerprint) -> Result<Found, TxError> {
-    let [first, status, headers, body]: [Option<Bytes>; 4] = row.try_into().map_err(|_| unreadable())?;
+    let [first, state, status, headers, body]: [Option<Bytes>; 5] = row.try_into().map_err(|_| unreadable())?;
     if first.ok_or_else(unreadable)? != fingerprint.as_bytes() {
         return Ok(Found::Mismatch);
     }
-    let Some(status) = status else {
-        return Ok(Found::Begun);
-    };
-    let Some(body) = body else {
-        return Ok(Found::Tombstone);
-    };
-    Ok(Found::Response(StoredResponse {
-        status: StatusCode::from_bytes(&status).map_err(|_| unreadable())?,
-        headers: headers.unwrap_or_default(),
-        body,
-    }))
+    match (state.as_deref(), status, body) {
+        (Some(b"done"), Some(status), Some(body)) => Ok(Found::Response(StoredResponse {
+            status: StatusCode::from_bytes(&status).map_err(|_| unreadable())?,
+            headers: headers.unwrap_or_default(),
+            body,
+        })),
+        (Some(b"tombstone"), ..) => Ok(Found::Tombstone),
+        (Some(b"begun"), ..) => Ok(Found::Begun),
+        _ => Err(unreadable()),
+    }
 }
 
 fn unreadable() -> TxError {
@@ -92,19 +91,19 @@ pub(super) async fn store<P: TxProvider>(
     retention: Duration,
 ) -> Result<(), TxError> {
     let retention = retention.as_secs_f64().to_string();
-    let (status, headers, body): (_, &[u8], Option<&[u8]>) = match kept {
-        Kept::Response(response) => (Some(response.status), &response.headers, Some(&response.body)),
-        Kept::Tombstone(status) => (Some(*status), &[], None),
-        Kept::Begun => (None, &[], None),
+    let (state, status, headers, body): (_, _, &[u8], &[u8]) = match kept {
+        Kept::Response(response) => ("done", Some(response.status), &response.headers, &response.body),
+        Kept::Tombstone(status) => ("tombstone", Some(*status), &[], &[]),
+        Kept::Begun => ("begun", None, &[], &[]),
         Kept::Nothing => return P::query(tx, FORGET, &[SqlValue::Bytes(id.as_bytes())]).await.map(drop),
     };
     let values = [
         SqlValue::Bytes(id.as_bytes()),
         SqlValue::Bytes(fingerprint.as_bytes()),
+        SqlValue::Text(state),
         SqlValue::Int(status.map_or(0, |status| i64::from(status.as_u16()))),
         SqlValue::Bytes(headers),
-        SqlValue::Int(i64::from(body.is_some())),
-        SqlValue::Bytes(body.unwrap_or_default()),
+        SqlValue::Bytes(body),
         SqlValue::Text(&retention),
     ];
     P::query(tx, STORE, &values).await.map(drop)

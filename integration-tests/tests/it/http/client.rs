@@ -81,6 +81,10 @@ impl Answer {
         self.0.split(' ').nth(1).unwrap().parse().unwrap()
     }
 
+    pub(super) fn body(&self) -> &str {
+        self.0.split_once("\r\n\r\n").unwrap().1
+    }
+
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let (head, _) = self.0.split_once("\r\n\r\n").unwrap();
         head.lines().skip(1).find_map(|line| {
