@@ -83,7 +83,9 @@ impl QuietWaker {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::{future::poll_fn, sync::atomic::AtomicUsize, time::Duration};
+
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
     use super::*;
 
@@ -168,5 +170,61 @@ mod tests {
             }
             other.join().unwrap().unwrap();
         }
+    }
+
+    /// Asks another thread and waits for its answer, as a link does: the first poll asks and is ready, and the next one
+    /// is spared unless somebody was woken.
+    async fn ask(
+        quiet: &QuietWaker,
+        ask: &std::sync::mpsc::Sender<usize>,
+        answers: &mut UnboundedReceiver<usize>,
+    ) -> usize {
+        let mut asks = Some(());
+        let mut spared = false;
+        poll_fn(|context| {
+            if let Some(()) = asks.take() {
+                let pending = quiet.poll(context, |context| {
+                    ask.send(0).unwrap();
+                    Poll::Ready(answers.poll_recv(context))
+                });
+                match pending {
+                    Poll::Ready(Poll::Ready(answer)) => return Poll::Ready(answer),
+                    _ => spared = true,
+                }
+            }
+            if std::mem::take(&mut spared) && !quiet.is_woken() {
+                return Poll::Pending;
+            }
+            quiet.poll(context, |context| answers.poll_recv(context))
+        })
+        .await
+        .expect("the other thread answers")
+    }
+
+    #[test]
+    fn no_wake_is_lost_between_a_poll_that_is_ready_and_one_that_is_spared() {
+        const TIMES: usize = 50_000;
+        let (asks, asked) = std::sync::mpsc::channel::<usize>();
+        let (answer, mut answers) = unbounded_channel();
+        let other = std::thread::spawn(move || {
+            for number in 0..TIMES {
+                asked.recv().unwrap();
+                // Sooner and later, so that every step of the other side is met.
+                (0..number % 512).for_each(|_| std::hint::spin_loop());
+                answer.send(number).unwrap();
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let quiet = QuietWaker::new();
+            for number in 0..TIMES {
+                let answer = tokio::time::timeout(Duration::from_secs(20), ask(&quiet, &asks, &mut answers)).await;
+                assert_eq!(answer, Ok(number), "a wake was lost");
+            }
+        });
+        other.join().unwrap();
     }
 }
