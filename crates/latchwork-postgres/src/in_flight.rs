@@ -134,6 +134,8 @@ impl InFlight {
         let Self { batch, answers, .. } = self;
         let Some(Answers { calls, sent }) = answers else {
             // All was answered without the server, so nothing is known of it. Work like this must not keep pings away.
+            // And it may come for ever, with nothing to wait for.
+            tokio::task::consume_budget().await;
             link.ping_if_due().await?;
             return batch.judge(link, Vec::new()).await;
         };

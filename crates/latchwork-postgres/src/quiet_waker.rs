@@ -83,9 +83,20 @@ impl QuietWaker {
 
 #[cfg(test)]
 mod tests {
-    use std::{future::poll_fn, sync::atomic::AtomicUsize, time::Duration};
+    use std::{
+        future::poll_fn,
+        sync::{
+            atomic::AtomicUsize,
+            mpsc::{Sender, channel},
+        },
+        time::Duration,
+    };
 
-    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+    use tokio::{
+        runtime::Builder,
+        sync::mpsc::{UnboundedReceiver, unbounded_channel},
+        time::timeout,
+    };
 
     use super::*;
 
@@ -172,30 +183,45 @@ mod tests {
         }
     }
 
-    /// Asks another thread and waits for its answer, as a link does: the first poll asks and is ready, and the next one
-    /// is spared unless somebody was woken.
+    /// For so many steps, so that two threads meet at every step of each other.
+    fn linger(steps: usize) {
+        (0..steps).for_each(|_| std::hint::spin_loop());
+    }
+
+    /// Asks another thread and waits for its answer. Every second time as a link does: the first poll asks and is ready,
+    /// and the next one is spared unless somebody was woken.
     async fn ask(
         quiet: &QuietWaker,
-        ask: &std::sync::mpsc::Sender<usize>,
+        ask: &Sender<usize>,
+        number: usize,
         answers: &mut UnboundedReceiver<usize>,
     ) -> usize {
-        let mut asks = Some(());
-        let mut spared = false;
+        let mut is_asked = false;
         poll_fn(|context| {
-            if let Some(()) = asks.take() {
-                let pending = quiet.poll(context, |context| {
-                    ask.send(0).unwrap();
-                    Poll::Ready(answers.poll_recv(context))
-                });
-                match pending {
-                    Poll::Ready(Poll::Ready(answer)) => return Poll::Ready(answer),
-                    _ => spared = true,
+            if is_asked {
+                return quiet.poll(context, |context| answers.poll_recv(context));
+            }
+            let early = quiet.poll(context, |context| {
+                if !is_asked {
+                    is_asked = true;
+                    ask.send(number).unwrap();
+                    linger(number % 64);
                 }
+                let answer = answers.poll_recv(context);
+                linger(number % 1_021);
+                if number.is_multiple_of(2) || answer.is_ready() {
+                    Poll::Ready(answer)
+                } else {
+                    Poll::Pending
+                }
+            });
+            match early {
+                Poll::Ready(Poll::Pending) if quiet.is_woken() => {
+                    quiet.poll(context, |context| answers.poll_recv(context))
+                }
+                Poll::Ready(answer) => answer,
+                Poll::Pending => Poll::Pending,
             }
-            if std::mem::take(&mut spared) && !quiet.is_woken() {
-                return Poll::Pending;
-            }
-            quiet.poll(context, |context| answers.poll_recv(context))
         })
         .await
         .expect("the other thread answers")
@@ -204,27 +230,23 @@ mod tests {
     #[test]
     fn no_wake_is_lost_between_a_poll_that_is_ready_and_one_that_is_spared() {
         const TIMES: usize = 50_000;
-        let (asks, asked) = std::sync::mpsc::channel::<usize>();
+        let (asks, asked) = channel();
         let (answer, mut answers) = unbounded_channel();
         let other = std::thread::spawn(move || {
-            for number in 0..TIMES {
-                asked.recv().unwrap();
-                // Sooner and later, so that every step of the other side is met.
-                (0..number % 512).for_each(|_| std::hint::spin_loop());
+            for number in asked {
+                linger(number % 509);
                 answer.send(number).unwrap();
             }
         });
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let quiet = QuietWaker::new();
             for number in 0..TIMES {
-                let answer = tokio::time::timeout(Duration::from_secs(20), ask(&quiet, &asks, &mut answers)).await;
+                let answer = timeout(Duration::from_secs(20), ask(&quiet, &asks, number, &mut answers)).await;
                 assert_eq!(answer, Ok(number), "a wake was lost");
             }
         });
+        drop(asks);
         other.join().unwrap();
     }
 }
