@@ -317,7 +317,7 @@ async fn guards_and_waiters_outlive_the_locks_through_a_loss_and_the_engine_goes
     assert!(engine.has_nothing_to_do(), "a lost guard gives nothing back");
     assert!(Arc::strong_count(&engine) > 1);
     drop((next, other));
-    (engine.released(), engine.released());
+    drop((engine.released(), engine.released()));
     assert_eq!(Arc::strong_count(&engine), 1, "nobody keeps it");
 }
 
