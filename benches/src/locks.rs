@@ -16,8 +16,10 @@ use crate::{Failure, arguments::Arguments, report::Report, runtime};
 
 pub(crate) use self::figures::child::{CHILD, child};
 
-/// Room for all pools of one runtime at once, and for what is not a contest.
+/// Room for all pools of one runtime at once.
 const CONNECTIONS_OF_A_RUNTIME: usize = 300;
+/// Room for what is not a contest.
+const OTHER_CONNECTIONS: usize = 100;
 /// Room for the locks that [`figures::memory`] holds.
 const MAX_LOCKS_PER_TRANSACTION: u32 = 256;
 
@@ -26,8 +28,9 @@ pub(crate) const FIGURES_THREADS: usize = 2;
 
 /// Measures everything that is wanted.
 pub(crate) fn compare(arguments: &Arguments) -> Result<(), Failure> {
+    let connections = OTHER_CONNECTIONS + CONNECTIONS_OF_A_RUNTIME * arguments.threads.len();
     let cluster = Cluster::builder()
-        .setting("max_connections", CONNECTIONS_OF_A_RUNTIME * arguments.threads.len())
+        .setting("max_connections", connections)
         .setting("max_locks_per_transaction", MAX_LOCKS_PER_TRANSACTION)
         .start()?;
     let mut report = Report::new("locks");
