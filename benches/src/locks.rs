@@ -16,8 +16,10 @@ use crate::{Failure, arguments::Arguments, report::Report, runtime};
 
 pub(crate) use self::figures::child::{CHILD, child};
 
-/// Room for all pools of both runtimes at once.
-const MAX_CONNECTIONS: u32 = 600;
+/// Room for all pools of one runtime at once.
+const CONNECTIONS_OF_A_RUNTIME: usize = 300;
+/// Room for what is not a contest.
+const OTHER_CONNECTIONS: usize = 100;
 /// Room for the locks that [`figures::memory`] holds.
 const MAX_LOCKS_PER_TRANSACTION: u32 = 256;
 
@@ -26,8 +28,9 @@ pub(crate) const FIGURES_THREADS: usize = 2;
 
 /// Measures everything that is wanted.
 pub(crate) fn compare(arguments: &Arguments) -> Result<(), Failure> {
+    let connections = OTHER_CONNECTIONS + CONNECTIONS_OF_A_RUNTIME * arguments.threads.len();
     let cluster = Cluster::builder()
-        .setting("max_connections", MAX_CONNECTIONS)
+        .setting("max_connections", connections)
         .setting("max_locks_per_transaction", MAX_LOCKS_PER_TRANSACTION)
         .start()?;
     let mut report = Report::new("locks");
@@ -37,6 +40,7 @@ pub(crate) fn compare(arguments: &Arguments) -> Result<(), Failure> {
     report.fact("postgresql", server);
     report.fact("cores", cores);
     report.fact("rounds", arguments.rounds);
+    report.fact("figures_threads", FIGURES_THREADS);
     Contest::gather(arguments, &cluster.url(), &mut report)?.hold(arguments, &mut report)?;
     runtime(FIGURES_THREADS)?.block_on(measure(arguments, &cluster, &mut report))?;
     match &arguments.json {
@@ -48,7 +52,7 @@ pub(crate) fn compare(arguments: &Arguments) -> Result<(), Failure> {
 async fn measure(arguments: &Arguments, cluster: &Cluster, report: &mut Report) -> Result<(), Failure> {
     let url = cluster.url();
     let postgres = connect(&url).await?;
-    println!();
+    println!("\nwith {FIGURES_THREADS} worker threads:");
     if arguments.wants("select1") {
         figures::latency::measure(&url, &postgres, report).await?;
     }

@@ -87,6 +87,9 @@ pub enum Attempt {
 }
 
 /// A lock that the server has granted.
+///
+/// The gate counts the time that a process may hand a key on from the moment at which its grant was made, on the clock
+/// of the session. So an engine makes a grant anew for each answer of the server; clones are for what came in one answer.
 #[derive(Clone, Debug)]
 pub struct Grant {
     session: Arc<SessionHealth>,

@@ -15,11 +15,17 @@ use crate::{
     statements::Statements,
 };
 
+/// The answers to a batch, on their way.
+struct Answers {
+    calls: Pin<Box<MaybeDone<JoinAll<Call>>>>,
+    sent: Sent,
+}
+
 /// A batch that was sent, and what is to be done when its answers are there.
 pub(crate) struct InFlight {
     batch: Batch,
-    answers: Pin<Box<MaybeDone<JoinAll<Call>>>>,
-    sent: Sent,
+    /// None if the batch has no statements.
+    answers: Option<Answers>,
     /// How many of its requests were counted as pending.
     pub(crate) tries: usize,
     pub(crate) probes: Vec<AcquireRequest>,
@@ -46,10 +52,9 @@ impl InFlight {
         let all_releases = || releases.into_iter().chain(inbox.take_releases()).collect();
         let batch = Batch::new(asks, slots, all_releases, link.health.id(), room);
         match Self::start(&batch, link, statements).await {
-            Ok((answers, sent)) => Ok(Self {
+            Ok(answers) => Ok(Self {
                 batch,
                 answers,
-                sent,
                 tries,
                 probes,
                 announces,
@@ -68,15 +73,14 @@ impl InFlight {
         }
     }
 
-    async fn start(
-        batch: &Batch,
-        link: &mut Link,
-        statements: &mut Statements,
-    ) -> Result<(Pin<Box<MaybeDone<JoinAll<Call>>>>, Sent), End> {
+    async fn start(batch: &Batch, link: &mut Link, statements: &mut Statements) -> Result<Option<Answers>, End> {
         let calls = batch.calls(link, statements).await?;
-        let mut answers = Box::pin(maybe_done(join_all(calls)));
-        let sent = link.send(answers.as_mut()).await?;
-        Ok((answers, sent))
+        if calls.is_empty() {
+            return Ok(None);
+        }
+        let mut calls = Box::pin(maybe_done(join_all(calls)));
+        let sent = link.send(calls.as_mut()).await?;
+        Ok(Some(Answers { calls, sent }))
     }
 
     /// Waits for the answers and counts them. Nobody is told anything yet, but when the connection has ended.
@@ -127,12 +131,17 @@ impl InFlight {
     }
 
     async fn judge(&mut self, link: &mut Link, timing: Timing) -> Result<(), End> {
-        let Self {
-            batch, answers, sent, ..
-        } = self;
+        let Self { batch, answers, .. } = self;
+        let Some(Answers { calls, sent }) = answers else {
+            // All was answered without the server, so nothing is known of it. Work like this must not keep pings away.
+            // And it may come for ever, with nothing to wait for.
+            tokio::task::consume_budget().await;
+            link.ping_if_due().await?;
+            return batch.judge(link, Vec::new()).await;
+        };
         let arrived = async {
-            answers.as_mut().await;
-            Ok(answers.as_mut().take_output().unwrap_or_default())
+            calls.as_mut().await;
+            Ok(calls.as_mut().take_output().unwrap_or_default())
         };
         let answers = link.answer_to(*sent, timing.ping_limit(), arrived).await?;
         batch

@@ -276,6 +276,14 @@ impl Link {
             .map(drop)
     }
 
+    /// Pings if nothing has been said for a ping interval.
+    pub(crate) async fn ping_if_due(&mut self) -> Result<(), End> {
+        if self.ping_due() <= self.health.clock().now() {
+            self.ping().await?;
+        }
+        Ok(())
+    }
+
     /// The advisory locks that the server says this session holds.
     pub(crate) async fn own_locks(&mut self) -> Result<Vec<(Key, Mode)>, End> {
         let rows = self

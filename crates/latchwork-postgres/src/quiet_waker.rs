@@ -83,7 +83,20 @@ impl QuietWaker {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::{
+        future::poll_fn,
+        sync::{
+            atomic::AtomicUsize,
+            mpsc::{Sender, channel},
+        },
+        time::Duration,
+    };
+
+    use tokio::{
+        runtime::Builder,
+        sync::mpsc::{UnboundedReceiver, unbounded_channel},
+        time::timeout,
+    };
 
     use super::*;
 
@@ -168,5 +181,72 @@ mod tests {
             }
             other.join().unwrap().unwrap();
         }
+    }
+
+    /// For so many steps, so that two threads meet at every step of each other.
+    fn linger(steps: usize) {
+        (0..steps).for_each(|_| std::hint::spin_loop());
+    }
+
+    /// Asks another thread and waits for its answer. Every second time as a link does: the first poll asks and is ready,
+    /// and the next one is spared unless somebody was woken.
+    async fn ask(
+        quiet: &QuietWaker,
+        ask: &Sender<usize>,
+        number: usize,
+        answers: &mut UnboundedReceiver<usize>,
+    ) -> usize {
+        let mut is_asked = false;
+        poll_fn(|context| {
+            if is_asked {
+                return quiet.poll(context, |context| answers.poll_recv(context));
+            }
+            let early = quiet.poll(context, |context| {
+                if !is_asked {
+                    is_asked = true;
+                    ask.send(number).unwrap();
+                    linger(number % 64);
+                }
+                let answer = answers.poll_recv(context);
+                linger(number % 1_021);
+                if number.is_multiple_of(2) || answer.is_ready() {
+                    Poll::Ready(answer)
+                } else {
+                    Poll::Pending
+                }
+            });
+            match early {
+                Poll::Ready(Poll::Pending) if quiet.is_woken() => {
+                    quiet.poll(context, |context| answers.poll_recv(context))
+                }
+                Poll::Ready(answer) => answer,
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+        .expect("the other thread answers")
+    }
+
+    #[test]
+    fn no_wake_is_lost_between_a_poll_that_is_ready_and_one_that_is_spared() {
+        const TIMES: usize = 50_000;
+        let (asks, asked) = channel();
+        let (answer, mut answers) = unbounded_channel();
+        let other = std::thread::spawn(move || {
+            for number in asked {
+                linger(number % 509);
+                answer.send(number).unwrap();
+            }
+        });
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let quiet = QuietWaker::new();
+            for number in 0..TIMES {
+                let answer = timeout(Duration::from_secs(20), ask(&quiet, &asks, number, &mut answers)).await;
+                assert_eq!(answer, Ok(number), "a wake was lost");
+            }
+        });
+        drop(asks);
+        other.join().unwrap();
     }
 }

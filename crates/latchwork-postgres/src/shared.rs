@@ -267,8 +267,8 @@ impl Shared {
         self.spawn(Arc::clone(primary).run(Arc::clone(self), first));
     }
 
-    /// Asks for a key: on a session with room for another lock, opened if there is none. While the first session is giving the key back it is that one, whose statements are in order: elsewhere the
-    /// key would be found held.
+    /// Asks for a key: on a session with room for another lock, opened if there is none. While the first session is
+    /// giving the key back it is that one, whose statements are in order: elsewhere the key would be found held.
     pub(crate) fn ask_once(self: &Arc<Self>, request: AcquireRequest) {
         let primary = self.primary();
         let has_room = primary.load() < self.options.locks_per_session;
@@ -279,7 +279,8 @@ impl Shared {
         }
     }
 
-    /// The session to ask on for some key of many, claimed for one request: the first one while it is giving anything back.
+    /// The session to ask on for some key of many, claimed for one request: the first one while it is giving anything
+    /// back.
     pub(crate) fn session_for_some(self: &Arc<Self>) -> Arc<LockSession> {
         let primary = self.primary();
         if primary.inbox.is_releasing() && primary.claim() {

@@ -1,9 +1,9 @@
 mod order;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
-    Acquire, AcquireBuilder, AcquireError, Guard, Locks, Moment, Permit, Slots, Stats, TryAcquire,
+    Acquire, AcquireBuilder, AcquireError, Guard, HoldState, Locks, Moment, Permit, Slots, Stats, TryAcquire,
     engine::{Attempt, EngineError, EngineErrorKind},
     gate::Want,
     memory::MemoryServer,
@@ -296,4 +296,45 @@ fn a_long_row_of_waiters_that_have_gone_without_a_word_is_passed_over() {
     stays.ready().unwrap().leak();
     assert_eq!(locks.stats().handed_over, 50_001);
     assert!(engine.has_nothing_to_do());
+}
+
+#[tokio::test]
+async fn guards_and_waiters_outlive_the_locks_through_a_loss_and_the_engine_goes_with_the_last_of_them() {
+    let (engine, locks, _) = ScriptedEngine::new();
+    let guard = held(&engine, &locks);
+    let mut waiting = poll(locks.acquire("job").without_limit());
+    let mut trying = poll(locks.try_acquire("other"));
+    drop(locks);
+    engine.lose_session();
+    assert_eq!(guard.state(), HoldState::Lost);
+    // What was on its way is answered as if nothing had happened, on the session that is there now.
+    engine.grant(engine.asked(ONCE));
+    let other = trying.ready().unwrap().unwrap();
+    engine.grant(engine.asked(FIRST));
+    let next = waiting.ready().unwrap();
+    assert!(next.is_held() && other.is_held());
+    drop((guard, waiting, trying));
+    assert!(engine.has_nothing_to_do(), "a lost guard gives nothing back");
+    assert!(Arc::strong_count(&engine) > 1);
+    drop((next, other));
+    drop((engine.released(), engine.released()));
+    assert_eq!(Arc::strong_count(&engine), 1, "nobody keeps it");
+}
+
+#[tokio::test]
+async fn sessions_that_come_and_go_leave_nothing_behind() {
+    let (engine, locks, _) = ScriptedEngine::new();
+    for _ in 0..100 {
+        let guard = held(&engine, &locks);
+        let session = engine.session();
+        engine.lose_session();
+        assert_eq!(guard.state(), HoldState::Lost);
+        drop(guard);
+        assert_eq!(Arc::strong_count(&session), 1);
+    }
+    drop(held(&engine, &locks));
+    drop(engine.released());
+    assert_eq!((locks.stats().keys, locks.stats().holders), (0, 0));
+    drop(locks);
+    assert_eq!(Arc::strong_count(&engine), 1);
 }

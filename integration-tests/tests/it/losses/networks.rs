@@ -78,6 +78,32 @@ async fn behind_a_frozen_network_the_holder_stops_believing_before_the_server_le
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn requests_that_are_answered_without_the_server_neither_stand_for_an_answer_of_it_nor_keep_pings_away() {
+    let scene = Scene::new().await;
+    let locks = connect(&scene.proxy.url(), quick().with_max_locks(1)).await.locks();
+    let guard = locks.acquire("job").within(SOON).await.unwrap();
+    // There is no room for another lock, so the server is never asked for this one.
+    let busy = tokio::spawn({
+        let locks = locks.clone();
+        async move {
+            loop {
+                assert!(locks.try_acquire("another").await.is_err());
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let begun = Instant::now();
+    while begun.elapsed() < SILENCE + SLACK {
+        assert!(guard.is_held(), "after {:?}", begun.elapsed());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(locks.stats().lost, 0, "the server was pinged");
+    scene.freeze(&guard).await;
+    within(SILENCE + SLACK, "it is lost", async || guard.state() == HoldState::Lost).await;
+    busy.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_network_that_thaws_in_time_gives_the_same_guard_back_once_the_server_has_confirmed_it() {
     let scene = Scene::new().await;
     let guard = scene.acquire().await;

@@ -54,6 +54,34 @@ async fn a_server_that_falls_silent_is_an_outage_within_the_ping_limit_at_every_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_freezes_with_a_batch_on_the_wire_suspends_what_is_held_within_the_limit_at_every_moment() {
+    const LATE: Duration = Duration::from_millis(200);
+    let cluster = Cluster::start().unwrap();
+    let proxy = Proxy::start(cluster.endpoint()).unwrap();
+    let locks = connect(&proxy.url(), quick()).await.locks();
+    let guard = locks.acquire("held").within(SOON).await.unwrap();
+    // The times limits are looked at, and pings sent, lie anywhere within these moments.
+    for moment in 0..12 {
+        let warm = locks.try_acquire("warm").await.unwrap().unwrap();
+        warm.release().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(23) * moment).await;
+        proxy.freeze_answers();
+        let begun = Instant::now();
+        let batches = ["first", "second"].map(|key| tokio::spawn(locks.try_acquire(key)));
+        for batch in batches {
+            let error = batch.await.unwrap().map(drop).expect_err("nobody answers");
+            assert!(error.is_outage(), "{moment}: {error:?}");
+        }
+        assert!(begun.elapsed() < LIMIT + LATE, "{moment}: {:?}", begun.elapsed());
+        assert!(!guard.is_held(), "{moment}: suspended with it");
+        proxy.thaw();
+        eventually("it believes again", async || guard.is_held()).await;
+    }
+    assert_eq!(locks.stats().lost, 0);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_silent_from_the_start_is_an_outage_within_the_ping_limit() {
     let cluster = Cluster::start().unwrap();
     let proxy = Proxy::start(cluster.endpoint()).unwrap();
