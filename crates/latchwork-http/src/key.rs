@@ -164,6 +164,12 @@ pub enum SetupError {
     /// There is no such pool of slots.
     #[error("the pool of slots cannot be made")]
     Slots(#[from] SlotsError),
+    /// No limit can be named so in a header.
+    #[error("a limit cannot have the name {name:?}: use letters, digits, '-', '_', '.' and '/'")]
+    LimitName {
+        /// What was given.
+        name: String,
+    },
     /// No response can be kept with this header.
     #[error("the header {name:?} cannot be kept: give the name of a header other than Set-Cookie")]
     KeptHeader {

@@ -16,7 +16,7 @@ use crate::{ExtractError, ResponseFormat, slot::Capacity, tx::TxError};
 /// | kind | status | gRPC |
 /// |---|---|---|
 /// | `LockBusy` | 409 | `ABORTED` |
-/// | `SlotsFull(Capacity::PerClient)` | 429 | `RESOURCE_EXHAUSTED` |
+/// | `SlotsFull(Capacity::PerClient)`, `RateLimited` | 429 | `RESOURCE_EXHAUSTED` |
 /// | `SlotsFull(Capacity::Global)` | 503 | `RESOURCE_EXHAUSTED` |
 /// | `Unavailable`, `LockLost` | 503 | `UNAVAILABLE` |
 /// | `BadKey`, `BadIdempotencyKey` | 400 | `INVALID_ARGUMENT` |
@@ -33,6 +33,8 @@ pub enum RejectionKind {
     LockBusy,
     /// All slots are taken.
     SlotsFull(Capacity),
+    /// The client has asked too often.
+    RateLimited,
     /// The lock server can't be reached, does not answer, or fails. Nothing is known of the key: never reported as busy.
     Unavailable,
     /// The lock was lost while the handler ran, and the handler was cancelled.
@@ -71,7 +73,7 @@ impl RejectionKind {
             }
             Self::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::SlotsFull(Capacity::PerClient) => StatusCode::TOO_MANY_REQUESTS,
+            Self::SlotsFull(Capacity::PerClient) | Self::RateLimited => StatusCode::TOO_MANY_REQUESTS,
             Self::SlotsFull(Capacity::Global) | Self::Unavailable | Self::LockLost => StatusCode::SERVICE_UNAVAILABLE,
             Self::BadKey | Self::BadIdempotencyKey => StatusCode::BAD_REQUEST,
             Self::Setup | Self::TransactionInUse | Self::TransactionFailed | Self::TransactionUnknown => {
@@ -84,7 +86,12 @@ impl RejectionKind {
     const fn is_passing(self) -> bool {
         matches!(
             self,
-            Self::LockBusy | Self::SlotsFull(_) | Self::Unavailable | Self::LockLost | Self::IdempotencyInFlight
+            Self::LockBusy
+                | Self::SlotsFull(_)
+                | Self::RateLimited
+                | Self::Unavailable
+                | Self::LockLost
+                | Self::IdempotencyInFlight
         )
     }
 
@@ -93,6 +100,7 @@ impl RejectionKind {
         match self {
             Self::LockBusy => "urn:latchwork:problem:lock-busy",
             Self::SlotsFull(_) => "urn:latchwork:problem:slots-full",
+            Self::RateLimited => "urn:latchwork:problem:rate-limited",
             Self::Unavailable => "urn:latchwork:problem:unavailable",
             Self::LockLost => "urn:latchwork:problem:lock-lost",
             Self::BadKey => "urn:latchwork:problem:bad-key",
@@ -114,6 +122,7 @@ impl RejectionKind {
             Self::LockBusy => "The resource is in use",
             Self::SlotsFull(Capacity::PerClient) => "Too many requests at once",
             Self::SlotsFull(Capacity::Global) => "The service is at its capacity",
+            Self::RateLimited => "Too many requests",
             Self::Unavailable => "The service cannot coordinate requests right now",
             Self::LockLost => "The request was cancelled",
             Self::BadKey => "The request does not say what it is for",
@@ -139,6 +148,7 @@ impl RejectionKind {
             Self::SlotsFull(Capacity::Global) => {
                 "as many requests as the service can take are running; ask again later"
             }
+            Self::RateLimited => "this client has asked more often than it may; ask again later",
             Self::Unavailable => "the service's lock server did not give an answer; ask again later",
             Self::LockLost => "the resource could no longer be kept for this request, and its work was stopped midway",
             Self::BadKey => "the request lacks what its key is made of",
@@ -220,6 +230,12 @@ impl Rejection {
             TxError::Aborted(_) | TxError::Other(_) => RejectionKind::TransactionFailed,
         };
         Self::new(kind).with_source(error)
+    }
+
+    /// Says that asking again is of no use.
+    pub(crate) fn never(mut self, detail: &'static str) -> Self {
+        self.retry_after = None;
+        self.with_detail(detail)
     }
 
     pub(crate) fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {

@@ -15,6 +15,10 @@ pub(crate) enum Condition {
     TransactionAborted,
     /// The server ends the session.
     SessionEnded,
+    /// A table, or a column of it, is not there.
+    TablesMissing,
+    /// The role may not do that.
+    Forbidden,
     Other,
 }
 
@@ -37,6 +41,10 @@ impl Condition {
             // admin_shutdown, crash_shutdown, cannot_connect_now, database_dropped, idle_session_timeout,
             // idle_in_transaction_session_timeout, transaction_timeout
             "57P01" | "57P02" | "57P03" | "57P04" | "57P05" | "25P03" | "25P04" => Self::SessionEnded,
+            // undefined_table, invalid_schema_name, undefined_column, invalid_column_reference (no such conflict target)
+            "42P01" | "3F000" | "42703" | "42P10" => Self::TablesMissing,
+            // insufficient_privilege
+            "42501" => Self::Forbidden,
             _ => Self::Other,
         }
     }
@@ -65,7 +73,11 @@ mod tests {
             ("57P05", Condition::SessionEnded),
             ("25P03", Condition::SessionEnded),
             ("25P04", Condition::SessionEnded),
-            ("42501", Condition::Other),
+            ("42P01", Condition::TablesMissing),
+            ("3F000", Condition::TablesMissing),
+            ("42703", Condition::TablesMissing),
+            ("42P10", Condition::TablesMissing),
+            ("42501", Condition::Forbidden),
             ("53300", Condition::Other),
         ] {
             assert_eq!(Condition::of_code(code), condition, "{code}");

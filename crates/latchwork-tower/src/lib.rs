@@ -38,6 +38,7 @@ mod head;
 pub mod idempotency;
 pub mod key;
 pub mod lock;
+pub mod rate;
 mod run;
 pub mod slot;
 pub mod tx;
@@ -52,9 +53,11 @@ pub use body::PolicyBody;
 pub use head::RequestHead;
 pub use idempotency::{IdempotencyLayer, IdempotencyService};
 pub use latchwork_http::{
-    Capacity, ExtractError, LockMode, LockPolicy, MatchedRoute, OnDisconnect, Peer, Rejection, RejectionKind,
-    ResponseFormat, ResponseView, SetupError, SlotPolicy, TxLockPolicy, TxProvider, bytes, http,
+    Capacity, ExtractError, IdempotencyPolicy, LockMode, LockPolicy, MatchedRoute, OnDisconnect, Peer, RateLimitPolicy,
+    Rejection, RejectionKind, ResponseFormat, ResponseView, SetupError, SlotPolicy, TxLockPolicy, TxProvider, bytes,
+    http, rate::RateHeaders,
 };
 pub use lock::{HeldLock, LockLayer, LockService};
+pub use rate::{RateLimitLayer, RateLimitService};
 pub use slot::{HeldPermit, SlotLayer, SlotService};
 pub use tx::{LockedTx, TxLockLayer, TxLockService};

@@ -3,6 +3,7 @@
 mod client;
 mod idempotency;
 mod instance;
+mod rate;
 mod tx;
 
 use std::{sync::Arc, time::Duration};

@@ -22,7 +22,7 @@ const fn code(kind: RejectionKind) -> u16 {
     match kind {
         RejectionKind::TransactionUnknown => 2,
         RejectionKind::BadKey | RejectionKind::BadIdempotencyKey => 3,
-        RejectionKind::SlotsFull(_) => 8,
+        RejectionKind::SlotsFull(_) | RejectionKind::RateLimited => 8,
         RejectionKind::IdempotencyMismatch
         | RejectionKind::IdempotencyResponseGone
         | RejectionKind::IdempotencyUnknown => 9,

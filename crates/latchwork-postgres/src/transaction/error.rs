@@ -139,7 +139,7 @@ impl XactLockError {
             Some(Condition::LockTableFull) => Self::LockTableFull { key, source },
             Some(Condition::TransactionAborted) => Self::Aborted { key, source },
             Some(Condition::SessionEnded) => Self::ConnectionLost { key, source },
-            Some(Condition::Cancelled | Condition::Other) => Self::Backend { key, source },
+            Some(_) => Self::Backend { key, source },
             None if is_broken(&source) => Self::ConnectionLost { key, source },
             None => Self::Backend { key, source },
         }

@@ -5,6 +5,7 @@ mod instance;
 use std::{net::SocketAddr, sync::atomic::Ordering};
 
 use latchwork_harness::Cluster;
+use latchwork_postgres::schema;
 
 use self::instance::{CAP, Instance};
 use super::{
@@ -25,6 +26,7 @@ impl Shop {
         let cluster = Cluster::start().unwrap();
         let onlooker = Onlooker::new(&cluster.url()).await;
         onlooker.0.batch_execute(TABLES).await.unwrap();
+        schema::install(&onlooker.0).await.unwrap();
         let one = Instance::start(&cluster.url(), quick()).await;
         let other = Instance::start(&cluster.url(), quick()).await;
         Self {
@@ -55,14 +57,20 @@ impl Shop {
 }
 
 const TABLES: &str = "CREATE TABLE payments (id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY); \
-     CREATE TABLE refunds (payment bigint REFERENCES payments DEFERRABLE INITIALLY DEFERRED); CREATE SCHEMA latchwork; CREATE TABLE latchwork.idempotency (      id bytea PRIMARY KEY, fingerprint bytea NOT NULL, state text NOT NULL, status int2, headers bytea, body bytea, expires_at timestamptz NOT NULL)";
+     CREATE TABLE refunds (payment bigint REFERENCES payments DEFERRABLE INITIALLY DEFERRED)";
 
 const IN_TRANSACTION: &str = "SELECT count(*) FROM pg_stat_activity \
      WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND state <> 'idle'";
 
 /// Posts a body under a key, as one user.
 async fn post(server: SocketAddr, path: &str, key: &str, body: &str) -> Answer {
-    send(server, path, &format!("idempotency-key: {key}\r\nx-user: ann\r\n"), body).await
+    send(
+        server,
+        path,
+        &format!("idempotency-key: {key}\r\nx-user: ann\r\n"),
+        body,
+    )
+    .await
 }
 
 async fn send(server: SocketAddr, path: &str, headers: &str, body: &str) -> Answer {
@@ -78,7 +86,10 @@ async fn asks(server: SocketAddr, path: &str, headers: &str, body: &str) -> Clie
 
 fn is_problem(answer: &Answer, status: u16, kind: &str) {
     assert_eq!(answer.status(), status, "{answer:?}");
-    assert!(answer.0.contains(&format!("urn:latchwork:problem:{kind}")), "{answer:?}");
+    assert!(
+        answer.0.contains(&format!("urn:latchwork:problem:{kind}")),
+        "{answer:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -124,7 +135,10 @@ async fn of_many_at_once_with_one_key_one_is_carried_out() {
         // It is carried out by now, and nobody stands in another's way.
         let requests = (0..8).map(|_| post(shop.one.address, "/payments", &key, "x"));
         for answer in futures_util::future::join_all(requests).await {
-            assert_eq!((answer.status(), answer.header("idempotent-replayed")), (201, Some("true")));
+            assert_eq!(
+                (answer.status(), answer.header("idempotent-replayed")),
+                (201, Some("true"))
+            );
         }
     }
     shop.close().await;
@@ -135,10 +149,22 @@ async fn a_key_with_another_request_is_refused_and_other_users_and_routes_have_k
     let shop = Shop::open().await;
     let server = shop.one.address;
     assert_eq!(post(server, "/payments", "k", "one").await.status(), 201);
-    is_problem(&post(server, "/payments", "k", "other").await, 422, "idempotency-mismatch");
-    is_problem(&post(server, "/payments?x=1", "k", "one").await, 422, "idempotency-mismatch");
+    is_problem(
+        &post(server, "/payments", "k", "other").await,
+        422,
+        "idempotency-mismatch",
+    );
+    is_problem(
+        &post(server, "/payments?x=1", "k", "one").await,
+        422,
+        "idempotency-mismatch",
+    );
     let typed = "idempotency-key: k\r\nx-user: ann\r\ncontent-type: text/plain\r\n";
-    is_problem(&send(server, "/payments", typed, "one").await, 422, "idempotency-mismatch");
+    is_problem(
+        &send(server, "/payments", typed, "one").await,
+        422,
+        "idempotency-mismatch",
+    );
     assert_eq!(shop.payments().await, 1);
 
     let bob = send(server, "/payments", "idempotency-key: k\r\nx-user: bob\r\n", "one").await;
@@ -148,7 +174,11 @@ async fn a_key_with_another_request_is_refused_and_other_users_and_routes_have_k
         assert_eq!((answer.status(), answer.header("idempotent-replayed")), (201, None));
     }
     // One route, another path.
-    is_problem(&post(server, "/payments/8/refund", "k", "one").await, 422, "idempotency-mismatch");
+    is_problem(
+        &post(server, "/payments/8/refund", "k", "one").await,
+        422,
+        "idempotency-mismatch",
+    );
     shop.close().await;
 }
 
@@ -156,8 +186,17 @@ async fn a_key_with_another_request_is_refused_and_other_users_and_routes_have_k
 async fn a_request_without_a_proper_key_is_refused_unless_keys_are_optional() {
     let shop = Shop::open().await;
     let server = shop.one.address;
-    for headers in ["", "idempotency-key: a\r\nidempotency-key: a\r\n", "idempotency-key: ü\r\n", "idempotency-key: \"\r\n"] {
-        is_problem(&send(server, "/payments", headers, "").await, 400, "bad-idempotency-key");
+    for headers in [
+        "",
+        "idempotency-key: a\r\nidempotency-key: a\r\n",
+        "idempotency-key: ü\r\n",
+        "idempotency-key: \"\r\n",
+    ] {
+        is_problem(
+            &send(server, "/payments", headers, "").await,
+            400,
+            "bad-idempotency-key",
+        );
     }
     assert_eq!(send(server, "/optional", "", "").await.status(), 200);
     let get = Client::asks(server, "GET /payments", "connection: close\r\n").await;
@@ -179,7 +218,10 @@ async fn a_request_in_flight_is_refused_and_its_client_may_leave() {
     shop.one.sees(Event::Done).await;
     eventually("the response is kept", async || shop.records().await == 1).await;
     let again = send(shop.other.address, "/slow", "idempotency-key: k\r\n", "").await;
-    assert_eq!((again.status(), again.header("idempotent-replayed")), (200, Some("true")));
+    assert_eq!(
+        (again.status(), again.header("idempotent-replayed")),
+        (200, Some("true"))
+    );
     assert_eq!(shop.payments().await, 1);
     shop.close().await;
 }
@@ -197,7 +239,12 @@ async fn a_handler_that_is_cancelled_leaves_nothing_and_the_retry_runs_at_once()
         assert_eq!((shop.payments().await, shop.records().await), (0, 0));
     }
     shop.other.lets_go(1);
-    assert_eq!(send(shop.other.address, "/leaves", "idempotency-key: k\r\n", "").await.status(), 200);
+    assert_eq!(
+        send(shop.other.address, "/leaves", "idempotency-key: k\r\n", "")
+            .await
+            .status(),
+        200
+    );
     shop.close().await;
 }
 
@@ -225,7 +272,11 @@ async fn what_does_not_succeed_is_rolled_back_and_runs_again() {
     for _ in 0..2 {
         let failed = post(shop.one.address, "/fails", "k", "").await;
         assert_eq!((failed.status(), failed.header("idempotent-replayed")), (500, None));
-        is_problem(&post(shop.one.address, "/deferred", "k", "").await, 500, "transaction-failed");
+        is_problem(
+            &post(shop.one.address, "/deferred", "k", "").await,
+            500,
+            "transaction-failed",
+        );
     }
     assert_eq!((shop.payments().await, shop.records().await), (0, 0));
     shop.close().await;
@@ -256,7 +307,9 @@ async fn a_body_over_the_cap_is_refused_however_it_is_sent_and_one_at_the_cap_ar
     is_problem(&post(server, "/payments", "k", &over).await, 413, "body-too-large");
     let headers = "idempotency-key: k\r\nconnection: close\r\ntransfer-encoding: chunked\r\n";
     let mut chunked = Client::asks(server, "POST /payments", headers).await;
-    chunked.send(format!("{:x}\r\n{over}\r\n0\r\n\r\n", over.len()).as_bytes()).await;
+    chunked
+        .send(format!("{:x}\r\n{over}\r\n0\r\n\r\n", over.len()).as_bytes())
+        .await;
     is_problem(&chunked.answer().await, 413, "body-too-large");
     // It says that more will come, and ends.
     let headers = "idempotency-key: k\r\nconnection: close\r\ncontent-length: 10\r\n";

@@ -178,6 +178,8 @@ async fn slow_mails(State(service): State<Service>) -> StatusCode {
 }
 
 async fn insert(tx: &PooledTx) -> i64 {
-    let row = tx.query_one("INSERT INTO payments DEFAULT VALUES RETURNING id", &[]).await;
+    let row = tx
+        .query_one("INSERT INTO payments DEFAULT VALUES RETURNING id", &[])
+        .await;
     row.unwrap().get(0)
 }

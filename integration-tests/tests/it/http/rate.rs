@@ -1,0 +1,188 @@
+//! Rate limits of requests: two instances of one service on one database.
+
+mod instance;
+
+use std::net::SocketAddr;
+
+use latchwork_harness::{Cluster, StopMode};
+use latchwork_postgres::schema;
+
+use self::instance::Instance;
+use super::client::{Answer, Client};
+use crate::onlooker::{Onlooker, quick};
+
+struct Shop {
+    cluster: Cluster,
+    onlooker: Onlooker,
+    one: Instance,
+    other: Instance,
+}
+
+impl Shop {
+    async fn open() -> Self {
+        let cluster = Cluster::start().unwrap();
+        let onlooker = Onlooker::new(&cluster.url()).await;
+        schema::install(&onlooker.0).await.unwrap();
+        let one = Instance::start(&cluster.url(), quick()).await;
+        let other = Instance::start(&cluster.url(), quick()).await;
+        Self {
+            cluster,
+            onlooker,
+            one,
+            other,
+        }
+    }
+
+    async fn rows(&self) -> i64 {
+        self.onlooker.number("SELECT count(*) FROM latchwork.rate_limits").await
+    }
+
+    async fn close(self) {
+        self.one.close().await;
+        self.other.close().await;
+    }
+}
+
+async fn ask(server: SocketAddr, request: &str, headers: &str) -> Answer {
+    let headers = format!("{headers}connection: close\r\n");
+    Client::asks(server, request, &headers).await.answer().await
+}
+
+/// Asks as somebody.
+async fn get(server: SocketAddr, path: &str, who: &str) -> Answer {
+    ask(server, &format!("GET {path}"), &format!("x-api-key: {who}\r\n")).await
+}
+
+fn is_refused(answer: &Answer) {
+    assert_eq!(answer.status(), 429, "{answer:?}");
+    assert!(answer.0.contains("urn:latchwork:problem:rate-limited"), "{answer:?}");
+    let after: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=86_400).contains(&after), "{after}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_is_one_burst_over_both_instances_and_everybody_has_their_own() {
+    let shop = Shop::open().await;
+    let servers = [shop.one.address, shop.other.address, shop.one.address];
+    for (left, server) in [2, 1, 0].into_iter().zip(servers) {
+        let answer = get(server, "/both", "ann").await;
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.body(), format!("allowed=true degraded=false remaining={left}"));
+        let limit = answer.header("ratelimit").unwrap();
+        assert!(limit.starts_with(&format!("\"both\";r={left};t=")), "{limit}");
+        let policy = answer.header("ratelimit-policy").unwrap();
+        assert_eq!(policy, "\"both\";q=3;w=259200, \"both-2\";q=5;w=432000");
+    }
+    for server in servers {
+        let refused = get(server, "/both", "ann").await;
+        is_refused(&refused);
+        assert!(refused.header("ratelimit").unwrap().starts_with("\"both\";r=0;t="));
+    }
+    assert_eq!(get(shop.one.address, "/both", "bob").await.status(), 200);
+    assert_eq!(ask(shop.one.address, "GET /both", "").await.status(), 400);
+    assert_eq!(shop.rows().await, 2);
+    shop.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_64_at_once_with_a_limit_of_one_one_gets_in() {
+    let shop = Shop::open().await;
+    let servers = [shop.one.address, shop.other.address];
+    let asked = (0..64).map(|at| get(servers[at % 2], "/one", "ann"));
+    let answers = futures_util::future::join_all(asked).await;
+    assert_eq!(answers.iter().filter(|answer| answer.status() == 200).count(), 1);
+    answers
+        .iter()
+        .filter(|answer| answer.status() != 200)
+        .for_each(is_refused);
+    shop.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_has_its_own_cost_and_quotas() {
+    let shop = Shop::open().await;
+    let server = shop.one.address;
+    for (query, status, left) in [
+        ("8", 200, "2"),
+        ("0", 200, "2"),
+        ("3", 429, "2"),
+        ("2", 200, "0"),
+        ("0", 200, "0"),
+    ] {
+        let answer = get(server, &format!("/costly?{query}"), "ann").await;
+        assert_eq!(answer.status(), status, "{query}");
+        assert!(
+            answer.header("ratelimit").unwrap().contains(&format!("r={left};")),
+            "{query} {answer:?}"
+        );
+    }
+    // No wait would help.
+    let never = get(server, "/costly?11", "ann").await;
+    assert_eq!((never.status(), never.header("retry-after")), (429, None));
+
+    let paid = "x-api-key: ann\r\nx-paid: yes\r\n";
+    for expected in [200, 200, 200, 200, 429] {
+        assert_eq!(ask(server, "GET /plans", paid).await.status(), expected);
+    }
+    for expected in [200, 429] {
+        assert_eq!(get(server, "/plans", "bob").await.status(), expected);
+    }
+    shop.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_is_tried_out_refuses_nobody_and_tells_the_handler() {
+    let shop = Shop::open().await;
+    for allowed in [true, false, false] {
+        let answer = get(shop.one.address, "/shadow", "ann").await;
+        assert_eq!((answer.status(), answer.header("ratelimit")), (200, None));
+        assert!(answer.body().starts_with(&format!("allowed={allowed} ")), "{answer:?}");
+    }
+    shop.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_older_headers_are_there_for_those_who_want_them() {
+    let shop = Shop::open().await;
+    let answer = get(shop.one.address, "/older", "ann").await;
+    assert_eq!(answer.header("x-ratelimit-limit"), Some("2"));
+    assert_eq!(answer.header("x-ratelimit-remaining"), Some("1"));
+    let reset: u64 = answer.header("x-ratelimit-reset").unwrap().parse().unwrap();
+    assert!((86_390..=86_400).contains(&reset), "{reset}");
+    assert_eq!(answer.header("ratelimit"), None);
+    shop.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_is_its_address_whatever_it_says_and_preflights_are_not_charged() {
+    let shop = Shop::open().await;
+    let server = shop.one.address;
+    let preflight = "origin: https://a.example\r\naccess-control-request-method: POST\r\n";
+    for _ in 0..4 {
+        let answer = ask(server, "OPTIONS /by-client", preflight).await;
+        assert_eq!((answer.status(), answer.header("ratelimit")), (405, None));
+    }
+    for (at, expected) in [200, 200, 429, 429].into_iter().enumerate() {
+        let forged = format!("x-forwarded-for: 203.0.113.{at}\r\nforwarded: for=203.0.113.{at}\r\n");
+        assert_eq!(ask(server, "GET /by-client", &forged).await.status(), expected);
+    }
+    assert_eq!(shop.rows().await, 1);
+    shop.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_database_open_limits_go_on_alone_and_closed_ones_say_503() {
+    let shop = Shop::open().await;
+    let server = shop.one.address;
+    assert_eq!(get(server, "/one", "ann").await.status(), 200);
+    assert_eq!(ask(server, "POST /shut", "").await.status(), 200);
+    shop.cluster.stop(StopMode::Immediate).unwrap();
+    let alone = get(server, "/one", "bob").await;
+    assert_eq!(alone.status(), 200);
+    assert!(alone.body().contains("degraded=true"), "{alone:?}");
+    is_refused(&get(server, "/one", "bob").await);
+    let shut = ask(server, "POST /shut", "").await;
+    assert_eq!(shut.status(), 503);
+    assert!(shut.0.contains("urn:latchwork:problem:unavailable"), "{shut:?}");
+    shop.close().await;
+}
