@@ -58,13 +58,23 @@ impl fmt::Debug for DeadpoolTx {
 impl TxProvider for DeadpoolTx {
     type Tx = PooledTx;
 
-    /// An abandoned wait closes its connection; the server may keep its place in the queue to the end of its slice, a
-    /// little more than a second.
+    /// A request that is abandoned while the server waits for the lock keeps its connection to the end of the slice, a
+    /// little more than a second: to close it would leave the server waiting all the same, and let the pool open another
+    /// beside it.
     async fn begin(&self, request: TxRequest) -> Result<Option<PooledTx>, TxError> {
         let begun = Instant::now();
-        tokio::select! {
-            transaction = open(&self.pool, &request, begun) => transaction,
-            () = request.abandoned() => Err(TxError::unavailable("nobody waits for it any more")),
+        let (tx, granted) = open(&self.pool, &request, begun + request.answer_within()).await?;
+        let granted = match request.wait() {
+            Some(limit) if matches!(granted, Ok(false)) => wait(&tx, &request, begun + limit).await,
+            _ => granted,
+        };
+        match granted {
+            Ok(true) => Ok(Some(tx)),
+            Ok(false) => {
+                Self::rollback(tx).await?;
+                Ok(None)
+            }
+            Err(error) => Err(from_lock(error)),
         }
     }
 
@@ -113,32 +123,27 @@ impl TxProvider for DeadpoolTx {
     }
 }
 
-/// Begins, and takes the lock. The connection is closed if this is dropped midway.
-async fn open(pool: &Pool, request: &TxRequest, begun: Instant) -> Result<Option<PooledTx>, TxError> {
-    let deadline = begun + request.answer_within();
-    let (tx, granted) = loop {
+/// Begins, and tries once for the lock. The connection is closed if this is dropped midway.
+async fn open(
+    pool: &Pool,
+    request: &TxRequest,
+    deadline: Instant,
+) -> Result<(PooledTx, Result<bool, XactLockError>), TxError> {
+    loop {
         let tx = take(pool, request, deadline).await?;
+        if request.is_abandoned() {
+            tx.reuse();
+            return Err(TxError::unavailable("nobody waits for the transaction any more"));
+        }
         // Sent together: one round trip.
         let sent = join(tx.simple_query(BEGIN), attempt(&tx, request));
         let (began, granted) = timeout_at(deadline, sent).await.map_err(TxError::unavailable)?;
         match began {
-            Ok(answer) if says(&answer, "t") => break (tx, granted),
+            Ok(answer) if says(&answer, "t") => return Ok((tx, granted)),
             Err(error) if !is_in_transaction(&error) => return Err(TxError::unavailable(error)),
             // Somebody has left a transaction open on it. That is not ours to commit: it goes with its connection.
             _ => drop(tx),
         }
-    };
-    let granted = match request.wait() {
-        Some(limit) if matches!(granted, Ok(false)) => wait(&tx, request, limit.saturating_sub(begun.elapsed())).await,
-        _ => granted,
-    };
-    match granted {
-        Ok(true) => Ok(Some(tx)),
-        Ok(false) => {
-            DeadpoolTx::rollback(tx).await?;
-            Ok(None)
-        }
-        Err(error) => Err(from_lock(error)),
     }
 }
 
@@ -165,15 +170,19 @@ async fn attempt(tx: &PooledTx, request: &TxRequest) -> Result<bool, XactLockErr
     }
 }
 
-async fn wait(tx: &PooledTx, request: &TxRequest, limit: Duration) -> Result<bool, XactLockError> {
-    let lock = match request.mode() {
-        Mode::Shared => tx.xact_lock_shared(request.key()),
-        Mode::Exclusive => tx.xact_lock(request.key()),
-    };
-    match lock.within(limit).await {
-        Ok(()) => Ok(true),
-        Err(error) if error.is_timeout() => Ok(false),
-        Err(error) => Err(error),
+async fn wait(tx: &PooledTx, request: &TxRequest, until: Instant) -> Result<bool, XactLockError> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let lock = match request.mode() {
+            Mode::Shared => tx.xact_lock_shared(request.key()),
+            Mode::Exclusive => tx.xact_lock(request.key()),
+        };
+        match lock.within(left.min(SLICE)).await {
+            Ok(()) => return Ok(true),
+            Err(error) if !error.is_timeout() => return Err(error),
+            Err(_) if left <= SLICE || request.is_abandoned() => return Ok(false),
+            Err(_) => {}
+        }
     }
 }
 
@@ -318,3 +327,6 @@ impl<'a> FromSql<'a> for Raw {
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL latchwork.transaction = 'open'; \
      SELECT pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp()";
 const IS_OPEN: &str = "SELECT pg_catalog.current_setting('latchwork.transaction', true)";
+
+/// After how long a wait looks whether anybody still wants it.
+const SLICE: Duration = Duration::from_secs(1);
