@@ -106,6 +106,16 @@ impl<P: TxProvider> TxLockLayer<P> {
         self.map(TxLockPolicy::rollback_only)
     }
 
+    /// Takes the lock in the transaction that a layer outside has opened for the request, instead of opening another on
+    /// a second connection. Its end is the outer layer's: a response that does not commit here has it rolled back.
+    ///
+    /// A request without such a transaction, of this provider's type, is answered with 500. Both layers have to be of
+    /// one database. A wait tries again every 25 ms.
+    #[must_use]
+    pub fn join_open(self) -> Self {
+        self.map(TxLockPolicy::join_open)
+    }
+
     /// Sets what becomes of a handler whose client leaves. Default: it is cancelled, and its transaction rolled back.
     #[must_use]
     pub fn on_disconnect(self, on_disconnect: OnDisconnect) -> Self {

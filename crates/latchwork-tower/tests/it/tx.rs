@@ -1,8 +1,9 @@
 //! A transaction for each request, with a database that is made up: every end that one can have.
 
 mod begins;
-mod database;
+pub(crate) mod database;
 mod ends;
+mod joining;
 mod leaving;
 mod lending;
 mod servers;

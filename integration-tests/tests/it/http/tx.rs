@@ -107,3 +107,19 @@ async fn forty_requests_that_read_and_write_the_same_row_lose_nothing() {
     shop.is_clean().await;
     assert_quiet(&shop.cluster);
 }
+
+/// The inner lock is in the outer layer's transaction, so a pool of one connection does.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_layers_can_take_their_locks_in_one_transaction() {
+    let shop = Shop::with_pools_of(1).await;
+    let mut asking = tokio::task::JoinSet::new();
+    for number in 0..20 {
+        let address = [shop.one.address, shop.other.address][number % 2];
+        // Different orders, so that only the inner lock keeps them apart.
+        asking.spawn(async move { ask(address, &format!("POST /joined/{number}")).await.status() });
+    }
+    assert!(asking.join_all().await.iter().all(|status| *status == 200));
+    assert_eq!(shop.onlooker.number("SELECT n FROM counter").await, 20);
+    shop.is_clean().await;
+    assert_quiet(&shop.cluster);
+}

@@ -16,7 +16,7 @@ use crate::support::in_time;
 
 /// What a database says of a beginning or an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Says {
+pub(crate) enum Says {
     #[default]
     Yes,
     /// Yes, after a second.
@@ -51,28 +51,28 @@ impl Says {
 
 /// How many transactions there were, by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Count {
-    pub(super) open: usize,
-    pub(super) committed: usize,
-    pub(super) rolled_back: usize,
+pub(crate) struct Count {
+    pub(crate) open: usize,
+    pub(crate) committed: usize,
+    pub(crate) rolled_back: usize,
     /// Neither; its connection was closed.
-    pub(super) closed: usize,
+    pub(crate) closed: usize,
 }
 
 impl Count {
-    pub(super) const COMMITTED: Self = Self {
+    pub(crate) const COMMITTED: Self = Self {
         open: 0,
         committed: 1,
         rolled_back: 0,
         closed: 0,
     };
-    pub(super) const ROLLED_BACK: Self = Self {
+    pub(crate) const ROLLED_BACK: Self = Self {
         open: 0,
         committed: 0,
         rolled_back: 1,
         closed: 0,
     };
-    pub(super) const NONE: Self = Self {
+    pub(crate) const NONE: Self = Self {
         open: 0,
         committed: 0,
         rolled_back: 0,
@@ -81,7 +81,7 @@ impl Count {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Database(Arc<Mutex<State>>);
+pub(crate) struct Database(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -94,32 +94,32 @@ struct State {
 }
 
 impl Database {
-    pub(super) fn begins(self, says: Says) -> Self {
+    pub(crate) fn begins(self, says: Says) -> Self {
         self.0.lock().unwrap().begin = says;
         self
     }
 
-    pub(super) fn commits(self, says: Says) -> Self {
+    pub(crate) fn commits(self, says: Says) -> Self {
         self.0.lock().unwrap().commit = says;
         self
     }
 
-    pub(super) fn rolls_back(self, says: Says) -> Self {
+    pub(crate) fn rolls_back(self, says: Says) -> Self {
         self.0.lock().unwrap().rollback = says;
         self
     }
 
-    pub(super) fn count(&self) -> Count {
+    pub(crate) fn count(&self) -> Count {
         self.0.lock().unwrap().count
     }
 
     /// How many transactions were asked for.
-    pub(super) fn asked(&self) -> usize {
+    pub(crate) fn asked(&self) -> usize {
         self.0.lock().unwrap().asked
     }
 
     /// Waits until no transaction is open.
-    pub(super) async fn settled(&self) -> Count {
+    pub(crate) async fn settled(&self) -> Count {
         in_time(async {
             while self.count().open > 0 {
                 yield_now().await;
@@ -147,14 +147,27 @@ impl TxProvider for Database {
         state.count.open += 1;
         Ok(Some(FakeTx {
             database: self.clone(),
-            key: request.key(),
+            keys: vec![request.key()],
             ended: false,
         }))
     }
 
-    async fn query<'a>(_: &'a mut FakeTx, sql: &'a str, _: &'a [SqlValue<'a>]) -> Result<Option<TxRow>, TxError> {
+    /// Knows the statement that tries for a lock; any other answers with itself.
+    async fn query<'a>(tx: &'a mut FakeTx, sql: &'a str, values: &'a [SqlValue<'a>]) -> Result<Option<TxRow>, TxError> {
         yield_now().await;
-        Ok(Some(vec![Some(sql.to_owned().into())]))
+        let answer = match values {
+            [SqlValue::Int(key)] if sql.contains("pg_catalog.pg_try_advisory_xact_lock($1") => {
+                let key = Key::bigint(*key);
+                if tx.database.0.lock().unwrap().locked.insert(key) {
+                    tx.keys.push(key);
+                    "granted"
+                } else {
+                    "busy"
+                }
+            }
+            _ => sql,
+        };
+        Ok(Some(vec![Some(answer.to_owned().into())]))
     }
 
     async fn commit(mut tx: FakeTx) -> Result<(), TxError> {
@@ -180,9 +193,9 @@ impl TxProvider for Database {
 
 /// A transaction that counts as closed when it is dropped before its end.
 #[derive(Debug)]
-pub(super) struct FakeTx {
+pub(crate) struct FakeTx {
     database: Database,
-    key: Key,
+    keys: Vec<Key>,
     ended: bool,
 }
 
@@ -190,7 +203,7 @@ impl FakeTx {
     fn ends(&mut self, count: impl FnOnce(&mut Count)) {
         let mut state = self.database.0.lock().unwrap();
         state.count.open -= 1;
-        state.locked.remove(&self.key);
+        state.locked.retain(|key| !self.keys.contains(key));
         count(&mut state.count);
         self.ended = true;
     }

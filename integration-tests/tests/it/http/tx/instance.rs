@@ -74,6 +74,7 @@ fn app(pool: &Pool, stage: Stage) -> Router {
     let order = || Layer::new(pool.clone(), ("order", param("id"))).unwrap();
     let hurried = order().answer_within(Duration::from_millis(300));
     let complete = order().on_disconnect(OnDisconnect::Complete);
+    let joined = layer("joined").join_open().wait(Duration::from_secs(15));
     let random = Layer::new(pool.clone(), ("random", param("id"))).unwrap();
     let random = random.wait(Duration::from_millis(20));
     let all_random = random.clone().on_disconnect(OnDisconnect::Complete);
@@ -83,6 +84,7 @@ fn app(pool: &Pool, stage: Stage) -> Router {
         .route("/orders/{id}/hurried", post(charge).layer(hurried))
         .route("/orders/{id}/spawned", post(spawned).layer(order()))
         .route("/add", post(add).layer(layer("counter").wait(Duration::from_secs(15))))
+        .route("/joined/{id}", post(add).layer((order(), joined)))
         .route("/status/{code}", post(status).layer(layer("status")))
         .route("/orphan", post(orphan).layer(layer("orphan")))
         .route("/swallowed", post(swallowed).layer(layer("swallowed")))
