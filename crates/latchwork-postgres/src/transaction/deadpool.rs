@@ -1,20 +1,24 @@
 //! Transactions for HTTP requests, on connections of a deadpool.
 
-use std::{fmt, future::Future, ops::Deref, time::Duration};
+mod pooled;
+
+use std::{fmt, time::Duration};
 
 use bytes::Bytes;
-use deadpool_postgres::{Object, Pool};
+use deadpool_postgres::Pool;
 use futures_util::future::join;
 use latchwork_core::Mode;
 use latchwork_http::tx::{SqlValue, TxError, TxProvider, TxRequest, TxRow};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::{
-    Client, Error, SimpleQueryMessage,
+    Error, SimpleQueryMessage, SimpleQueryRow,
     error::Severity,
     types::{FromSql, ToSql, Type},
 };
 
-use super::{TransactionExt, XactLockError, sealed::HasClient};
+use super::{TransactionExt as _, XactLockError};
+
+pub use pooled::PooledTx;
 
 /// Opens a transaction for each request on a connection of a pool: for
 /// [`TxLockPolicy`](latchwork_http::TxLockPolicy) and the layers that wear it.
@@ -112,12 +116,19 @@ impl TxProvider for DeadpoolTx {
         ended
     }
 
+    /// A statement of a handler that was dropped runs on in the server, and ROLLBACK waits for its end. After the
+    /// request's limit the server's session is ended, so that the lock does not outlive the request by more.
     async fn rollback(tx: PooledTx) -> Result<(), TxError> {
         if tx.is_closed() {
             return Ok(());
         }
-        let ended = tx.in_time(tx.batch_execute("ROLLBACK")).await;
-        ended.map_err(TxError::unavailable)?.map_err(TxError::unavailable)?;
+        match tx.in_time(tx.batch_execute("ROLLBACK")).await {
+            Ok(ended) => ended.map_err(TxError::unavailable)?,
+            Err(elapsed) => {
+                tx.terminate().await;
+                return Err(TxError::unavailable(elapsed));
+            }
+        }
         tx.reuse();
         Ok(())
     }
@@ -130,7 +141,7 @@ async fn open(
     deadline: Instant,
 ) -> Result<(PooledTx, Result<bool, XactLockError>), TxError> {
     loop {
-        let tx = take(pool, request, deadline).await?;
+        let mut tx = take(pool, request, deadline).await?;
         if request.is_abandoned() {
             tx.reuse();
             return Err(TxError::unavailable("nobody waits for the transaction any more"));
@@ -139,7 +150,10 @@ async fn open(
         let sent = join(tx.simple_query(BEGIN), attempt(&tx, request));
         let (began, granted) = timeout_at(deadline, sent).await.map_err(TxError::unavailable)?;
         match began {
-            Ok(answer) if says(&answer, "t") => return Ok((tx, granted)),
+            Ok(answer) if says(&answer, "t") => {
+                tx.has_begun(first_row(&answer));
+                return Ok((tx, granted));
+            }
             Err(error) if !is_in_transaction(&error) => return Err(TxError::unavailable(error)),
             // Somebody has left a transaction open on it. That is not ours to commit: it goes with its connection.
             _ => drop(tx),
@@ -157,10 +171,7 @@ async fn take(pool: &Pool, request: &TxRequest, deadline: Instant) -> Result<Poo
         .await
         .map_err(|_| TxError::unavailable("no connection of the pool came free in time"))?
         .map_err(TxError::unavailable)?;
-    Ok(PooledTx {
-        client: Some(client),
-        answer_within: request.answer_within(),
-    })
+    Ok(PooledTx::new(client, request.answer_within()))
 }
 
 async fn attempt(tx: &PooledTx, request: &TxRequest) -> Result<bool, XactLockError> {
@@ -224,80 +235,22 @@ fn judge(alive: Result<Vec<SimpleQueryMessage>, Error>, committed: Result<(), Er
     }
 }
 
-/// Whether the first column of a row holds this.
+/// Whether the first column of the first row holds this.
 fn says(messages: &[SimpleQueryMessage], text: &str) -> bool {
-    messages
-        .iter()
-        .any(|message| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some(text)))
+    first_row(messages).is_some_and(|row| row.get(0) == Some(text))
+}
+
+fn first_row(messages: &[SimpleQueryMessage]) -> Option<&SimpleQueryRow> {
+    messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    })
 }
 
 /// Whether the server has ended the connection with these words.
 fn is_fatal(error: &Error) -> bool {
     let severity = error.as_db_error().and_then(|error| error.parsed_severity());
     matches!(severity, Some(Severity::Fatal | Severity::Panic))
-}
-
-/// An open transaction on a connection of a pool, which it gives back when it has ended in order. Dropped, it closes its
-/// connection.
-///
-/// It is a `tokio_postgres::Client` for everything but transactions: its `transaction()` would COMMIT this one, and
-/// needs a `&mut Client`, which there is none of. Nor may statements end it: a COMMIT or ROLLBACK of the handler's is
-/// found out at the end and reported as a failure. For a savepoint send `SAVEPOINT`.
-///
-/// More locks of transaction scope can be taken on it with [`TransactionExt`].
-///
-/// ```compile_fail,E0596
-/// async fn handler(mut tx: latchwork_postgres::transaction::PooledTx) {
-///     let nested = tx.transaction().await;
-/// }
-/// ```
-#[must_use = "dropping it closes its connection"]
-pub struct PooledTx {
-    /// `None` only while it is dropped.
-    client: Option<Object>,
-    answer_within: Duration,
-}
-
-impl PooledTx {
-    async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Result<T, tokio::time::error::Elapsed> {
-        timeout(self.answer_within, answer).await
-    }
-
-    /// Gives the connection back to its pool.
-    fn reuse(mut self) {
-        drop(self.client.take());
-    }
-}
-
-impl Deref for PooledTx {
-    type Target = Client;
-
-    fn deref(&self) -> &Client {
-        self.client.as_ref().expect("a connection is there until it is dropped")
-    }
-}
-
-impl HasClient for PooledTx {
-    fn driver_client(&self) -> &Client {
-        self
-    }
-}
-
-impl TransactionExt for PooledTx {}
-
-impl Drop for PooledTx {
-    fn drop(&mut self) {
-        if let Some(client) = self.client.take() {
-            // Out of its pool, a connection is closed when it is dropped, and the server rolls back.
-            drop(Object::take(client));
-        }
-    }
-}
-
-impl fmt::Debug for PooledTx {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PooledTx").finish_non_exhaustive()
-    }
 }
 
 fn parameter<'a>(value: &'a SqlValue<'a>) -> (Box<dyn ToSql + Sync + Send + 'a>, Type) {
@@ -325,7 +278,8 @@ impl<'a> FromSql<'a> for Raw {
 /// Says whether it has begun a transaction, for on a connection with an open one BEGIN only warns. The setting goes with
 /// the transaction, whoever ends it.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL latchwork.transaction = 'open'; \
-     SELECT pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp()";
+     SELECT pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp(), \
+     pg_catalog.pg_backend_pid(), pg_catalog.date_part('epoch', pg_catalog.transaction_timestamp())";
 const IS_OPEN: &str = "SELECT pg_catalog.current_setting('latchwork.transaction', true)";
 
 /// After how long a wait looks whether anybody still wants it.

@@ -73,6 +73,7 @@ fn app(pool: &Pool, stage: Stage) -> Router {
     let layer = |key| Layer::new(pool.clone(), key).unwrap();
     let order = || Layer::new(pool.clone(), ("order", param("id"))).unwrap();
     let hurried = order().answer_within(Duration::from_millis(300));
+    let asleep = hurried.clone();
     let complete = order().on_disconnect(OnDisconnect::Complete);
     let joined = layer("joined").join_open().wait(Duration::from_secs(15));
     let random = Layer::new(pool.clone(), ("random", param("id"))).unwrap();
@@ -82,6 +83,7 @@ fn app(pool: &Pool, stage: Stage) -> Router {
         .route("/orders/{id}/charge", post(charge).layer(order()))
         .route("/orders/{id}/complete", post(charge).layer(complete))
         .route("/orders/{id}/hurried", post(charge).layer(hurried))
+        .route("/orders/{id}/asleep", post(asleep_in_the_server).layer(asleep))
         .route("/orders/{id}/spawned", post(spawned).layer(order()))
         .route("/add", post(add).layer(layer("counter").wait(Duration::from_secs(15))))
         .route("/joined/{id}", post(add).layer((order(), joined)))
@@ -99,6 +101,12 @@ fn app(pool: &Pool, stage: Stage) -> Router {
 async fn charge(State(stage): State<Stage>, tx: LockedTx) {
     insert(&tx).await;
     stage.play().await;
+}
+
+/// Runs a statement that takes longer than any test.
+async fn asleep_in_the_server(tx: LockedTx) {
+    insert(&tx).await;
+    tx.batch_execute("SELECT pg_sleep(600)").await.unwrap();
 }
 
 /// Leaves its transaction to a task, which ends when the test lets it.

@@ -25,6 +25,22 @@ async fn a_client_that_leaves_frees_the_lock_and_stores_nothing() {
     assert_quiet(&shop.cluster);
 }
 
+/// A statement that was sent runs on when its handler is dropped. ROLLBACK would wait for its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_leaves_during_a_long_statement_frees_the_lock_after_the_limit() {
+    let shop = Shop::with_pools_of(1).await;
+    for how in WAYS_TO_LEAVE {
+        let client = Client::asks(shop.one.address, "POST /orders/1/asleep", "").await;
+        let onlooker = &shop.onlooker;
+        let asleep = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
+        eventually("it sleeps", async || onlooker.number(asleep).await == 1).await;
+        let _rest = client.leave(how).await;
+        shop.is_clean().await;
+        assert_eq!(shop.charges().await, 0, "{how:?}");
+        assert_eq!(ask(shop.one.address, "POST /add").await.status(), 200);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_is_to_complete_does_and_is_stored() {
     let mut shop = Shop::with_pools_of(1).await;
