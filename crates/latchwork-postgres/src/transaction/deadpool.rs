@@ -109,10 +109,15 @@ impl TxProvider for DeadpoolTx {
         let ended = join(tx.simple_query(IS_OPEN), tx.batch_execute("COMMIT"));
         let (alive, committed) = tx.in_time(ended).await.map_err(TxError::outcome_unknown)?;
         let ended = judge(alive, committed);
-        if tx.is_closed() || matches!(ended, Err(TxError::OutcomeUnknown(_))) {
-            return ended;
+        let is_clean = match &ended {
+            Ok(()) => true,
+            // The server tells of an error before it gives up the locks, and answers the next statement after that.
+            Err(TxError::Aborted(_)) => matches!(tx.in_time(tx.batch_execute("")).await, Ok(Ok(()))),
+            Err(_) => false,
+        };
+        if is_clean {
+            tx.reuse();
         }
-        tx.reuse();
         ended
     }
 
@@ -217,21 +222,25 @@ fn from_statement(error: Error) -> TxError {
 }
 
 /// What came of a commit, by the answers to its two statements.
+///
+/// Only an error that leaves the connection open is the server's word on them: one that ends it can come from a pooler,
+/// whose server may have committed.
 fn judge(alive: Result<Vec<SimpleQueryMessage>, Error>, committed: Result<(), Error>) -> Result<(), TxError> {
-    let alive = match alive {
-        Ok(messages) => messages,
-        // The server answered, and so it never came to COMMIT.
-        Err(error) if is_fatal(&error) => return Err(TxError::unavailable(error)),
-        Err(error) if error.as_db_error().is_some() => return Err(TxError::aborted(error)),
-        Err(error) => return Err(TxError::outcome_unknown(error)),
+    let refused = |error: Error| {
+        if error.as_db_error().is_some() && !is_fatal(&error) {
+            TxError::aborted(error)
+        } else {
+            TxError::outcome_unknown(error)
+        }
     };
-    match committed {
-        Ok(()) if says(&alive, "open") => Ok(()),
-        Ok(()) => Err(TxError::aborted(
-            "somebody else has ended the transaction; leave COMMIT and ROLLBACK to the layer",
-        )),
-        Err(error) if error.as_db_error().is_some() && !is_fatal(&error) => Err(TxError::aborted(error)),
-        Err(error) => Err(TxError::outcome_unknown(error)),
+    let alive = alive.map_err(refused)?;
+    committed.map_err(refused)?;
+    if says(&alive, "open") {
+        Ok(())
+    } else {
+        Err(TxError::outcome_unknown(
+            "the handler has ended the transaction itself; leave COMMIT and ROLLBACK to the layer",
+        ))
     }
 }
 

@@ -24,7 +24,7 @@ use crate::RequestHead;
 /// | others hold the key | 409 with `Retry-After` |
 /// | the database can't be reached or does not answer, or no connection comes free in time | 503, never 409; the handler does not run |
 /// | the server refuses to commit, as for a deferred constraint, or has aborted the transaction | 500, and nothing is stored |
-/// | the connection ends during COMMIT | 500, which says that the outcome is not known |
+/// | the connection ends during COMMIT, or the handler has sent a COMMIT or ROLLBACK of its own | 500, which says that the outcome is not known |
 /// | the handler has answered, but its transaction is still in use elsewhere | 500, and it is rolled back |
 /// | the request has no usable key | 400 |
 ///

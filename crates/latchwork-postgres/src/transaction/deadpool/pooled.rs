@@ -12,7 +12,7 @@ use crate::transaction::{TransactionExt, sealed::HasClient};
 ///
 /// It is a `tokio_postgres::Client` for everything but transactions: its `transaction()` would COMMIT this one, and
 /// needs a `&mut Client`, which there is none of. Nor may statements end it: a COMMIT or ROLLBACK of the handler's is
-/// found out at the end and reported as a failure. For a savepoint send `SAVEPOINT`.
+/// found out at the end and reported as an outcome that is not known. For a savepoint send `SAVEPOINT`.
 ///
 /// More locks of transaction scope can be taken on it with [`TransactionExt`].
 ///

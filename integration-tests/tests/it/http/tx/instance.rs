@@ -84,12 +84,14 @@ fn app(pool: &Pool, stage: Stage) -> Router {
         .route("/orders/{id}/complete", post(charge).layer(complete))
         .route("/orders/{id}/hurried", post(charge).layer(hurried))
         .route("/orders/{id}/asleep", post(asleep_in_the_server).layer(asleep))
+        .route("/orders/{id}/lost", post(lost).layer(order()))
         .route("/orders/{id}/spawned", post(spawned).layer(order()))
         .route("/add", post(add).layer(layer("counter").wait(Duration::from_secs(15))))
         .route("/joined/{id}", post(add).layer((order(), joined)))
         .route("/status/{code}", post(status).layer(layer("status")))
         .route("/orphan", post(orphan).layer(layer("orphan")))
         .route("/swallowed", post(swallowed).layer(layer("swallowed")))
+        .route("/savepoint", post(savepoint).layer(layer("savepoint")))
         .route("/ended/{how}", post(ended).layer(layer("ended")))
         .route("/panics", post(panics).layer(layer("panics")))
         .route("/random/{id}", post(two_rows).layer(random))
@@ -107,6 +109,15 @@ async fn charge(State(stage): State<Stage>, tx: LockedTx) {
 async fn asleep_in_the_server(tx: LockedTx) {
     insert(&tx).await;
     tx.batch_execute("SELECT pg_sleep(600)").await.unwrap();
+}
+
+/// Answers when its connection has ended, as if nothing had happened.
+async fn lost(State(stage): State<Stage>, tx: LockedTx) {
+    insert(&tx).await;
+    stage.play().await;
+    while !tx.is_closed() {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Leaves its transaction to a task, which ends when the test lets it.
@@ -142,6 +153,14 @@ async fn orphan(tx: LockedTx) {
 async fn swallowed(tx: LockedTx) {
     insert(&tx).await;
     assert!(tx.batch_execute("SELECT 1 / 0").await.is_err());
+}
+
+/// Undoes its error.
+async fn savepoint(tx: LockedTx) {
+    insert(&tx).await;
+    tx.batch_execute("SAVEPOINT before").await.unwrap();
+    assert!(tx.batch_execute("SELECT 1 / 0").await.is_err());
+    tx.batch_execute("ROLLBACK TO before").await.unwrap();
 }
 
 /// Ends the transaction, which is not its own to end.

@@ -10,7 +10,7 @@ use crate::onlooker::{Onlooker, eventually, within};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backend_that_is_killed_during_the_handler_is_503_and_nothing_is_stored() {
     let mut shop = Shop::open().await;
-    let client = Client::asks(shop.one.address, "POST /orders/1/charge", "connection: close\r\n").await;
+    let client = Client::asks(shop.one.address, "POST /orders/1/lost", "connection: close\r\n").await;
     shop.one.sees(Event::Entered).await;
     shop.onlooker.terminate(shop.onlooker.holder().await).await;
     shop.is_clean().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deadpool_postgres::{Manager, Pool};
 use latchwork_core::{Key, Mode};
-use latchwork_harness::Cluster;
+use latchwork_harness::{Cluster, PgBouncer, PoolMode};
 use latchwork_http::tx::{SqlValue, TxError, TxProvider, TxRequest};
 use latchwork_postgres::{
     PostgresOptions,
@@ -12,12 +12,16 @@ use latchwork_postgres::{
 };
 use tokio_postgres::NoTls;
 
-use crate::onlooker::{Onlooker, assert_quiet, connect, eventually};
+use crate::onlooker::{Onlooker, assert_quiet, connect, eventually, majors};
 
 const KEY: Key = Key::bigint(5);
 
 fn pool(cluster: &Cluster, size: usize) -> Pool {
-    let manager = Manager::new(cluster.url().parse().unwrap(), NoTls);
+    pool_at(&cluster.url(), size)
+}
+
+fn pool_at(url: &str, size: usize) -> Pool {
+    let manager = Manager::new(url.parse().unwrap(), NoTls);
     Pool::builder(manager).max_size(size).build().unwrap()
 }
 
@@ -162,4 +166,52 @@ async fn a_connection_that_comes_with_a_transaction_is_closed() {
         }
     }
     assert_eq!(cluster.psql("SELECT count(*) FROM leaked").unwrap(), "0");
+}
+
+#[tokio::test]
+async fn every_major_tells_a_commit_from_none() {
+    for installation in majors() {
+        let cluster = Cluster::builder().installation(installation).start().unwrap();
+        commits_are_told_from_none(&cluster, &cluster.url()).await;
+    }
+}
+
+#[tokio::test]
+async fn it_works_through_a_pooler_in_transaction_mode() {
+    let cluster = Cluster::start().unwrap();
+    let pooler = PgBouncer::start(&cluster, PoolMode::Transaction).unwrap();
+    commits_are_told_from_none(&cluster, &pooler.url()).await;
+}
+
+async fn commits_are_told_from_none(cluster: &Cluster, url: &str) {
+    cluster
+        .psql("CREATE TABLE stored (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+        .unwrap();
+    let provider = DeadpoolTx::from(pool_at(url, 2));
+    for (work, stored) in [
+        (&["INSERT INTO stored VALUES (1)"][..], Ok(())),
+        (&["INSERT INTO stored VALUES (1)"], Err("Aborted")),
+        (&["INSERT INTO stored VALUES (2)", "SELECT 1 / 0"], Err("Aborted")),
+        (&["INSERT INTO stored VALUES (3)", "ROLLBACK"], Err("OutcomeUnknown")),
+    ] {
+        let tx = begin(&provider, TxRequest::new(KEY)).await.unwrap();
+        assert!(begin(&provider, TxRequest::new(KEY)).await.is_none());
+        for statement in work {
+            let done = tx.batch_execute(statement).await;
+            assert_eq!(done.is_err(), statement.contains('/'));
+        }
+        let committed = DeadpoolTx::commit(tx).await;
+        let committed = committed.map_err(|error| format!("{error:?}").split('(').next().unwrap().to_owned());
+        assert_eq!(committed, stored.map_err(str::to_owned), "{work:?}");
+    }
+    assert_eq!(cluster.psql("SELECT n FROM stored").unwrap(), "1");
+    // A statement that does not end is ended, after the request's limit.
+    let request = TxRequest::new(KEY).with_answer_within(Duration::from_millis(100));
+    let tx = begin(&provider, request).await.unwrap();
+    let sleeps = tokio::time::timeout(Duration::from_millis(50), tx.batch_execute("SELECT pg_sleep(600)"));
+    sleeps.await.unwrap_err();
+    let error = DeadpoolTx::rollback(tx).await.unwrap_err();
+    assert!(matches!(error, TxError::Unavailable(_)), "{error:?}");
+    let onlooker = Onlooker::new(&cluster.url()).await;
+    eventually("the lock is free", async || onlooker.held().await == 0).await;
 }
