@@ -10,7 +10,7 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `tls` | yes | TLS to the server with rustls: `sslmode` up to `verify-full`, client certificates |
-//! | `deadpool` | | transaction scope on deadpool-postgres' transactions |
+//! | `deadpool` | | transaction scope on deadpool-postgres' transactions; a transaction for each HTTP request |
 //!
 //! # Examples
 //!
@@ -62,6 +62,9 @@ mod waiter;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(feature = "deadpool")]
+pub use deadpool_postgres;
 
 pub use config::Config;
 pub use connect::ConnectError;
