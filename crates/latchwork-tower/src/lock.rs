@@ -4,7 +4,6 @@ mod future;
 mod held;
 mod layer;
 mod service;
-mod work;
 
 pub use future::LockFuture;
 pub use held::HeldLock;

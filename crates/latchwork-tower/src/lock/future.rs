@@ -10,15 +10,12 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use latchwork_core::Guard;
-use latchwork_http::{LockAttempt, LockPolicy, Rejection, RejectionKind, ResponseFormat};
+use latchwork_http::{LockAttempt, LockLost, LockPolicy, Rejection, RejectionKind, ResponseFormat, UnderLock};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 use tracing::{debug, warn};
 
-use super::{
-    HeldLock,
-    work::{LockLost, UnderLock},
-};
+use super::HeldLock;
 use crate::{
     PolicyBody, RequestHead,
     run::{Run, TaskEnded},
@@ -125,11 +122,7 @@ where
     S::Error: Send + 'static,
 {
     fn run(mut self, guard: Guard) -> State<S, B, S::Future> {
-        let (view, hold) = HeldLock::new(guard);
-        let outer = self.head.insert(view.clone());
-        if outer.is_some() {
-            self.head.insert(view.within(outer));
-        }
+        let hold = HeldLock::put(guard, &mut self.head);
         let handler = self.ready.call(self.head.with_body(self.body));
         let policy = &self.terms.policy;
         let work = UnderLock::new(handler, hold, policy.cancels_on_loss());
@@ -183,7 +176,7 @@ where
                 StateProj::Runs { run, terms } => {
                     return Poll::Ready(match ready!(run.poll(context)) {
                         Ok(Ok(response)) => response.map(PolicyBody::inner),
-                        Ok(Err(LockLost)) => {
+                        Ok(Err(LockLost { .. })) => {
                             warn!(target: "latchwork::tower", "a lock was lost while its request was handled");
                             Ok(terms.refuse(&terms.policy.lost()))
                         }

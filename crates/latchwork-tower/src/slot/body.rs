@@ -6,9 +6,9 @@ use std::{
 use bytes::Bytes;
 use http::Response;
 use http_body::{Body, Frame, SizeHint};
+use latchwork_http::PermitHold;
 use pin_project_lite::pin_project;
 
-use super::held::Hold;
 use crate::PolicyBody;
 
 pin_project! {
@@ -19,7 +19,7 @@ pin_project! {
     pub struct SlotBody<B> {
         #[pin]
         body: PolicyBody<B>,
-        hold: Option<Hold>,
+        hold: Option<PermitHold>,
     }
 }
 
@@ -28,7 +28,7 @@ impl<B> SlotBody<B> {
         response.map(|body| Self { body, hold: None })
     }
 
-    pub(super) fn holding(response: Response<B>, hold: Option<Hold>) -> Response<Self>
+    pub(super) fn holding(response: Response<B>, hold: Option<PermitHold>) -> Response<Self>
     where
         B: Body,
         B::Data: From<Bytes>,

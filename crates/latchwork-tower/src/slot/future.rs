@@ -122,11 +122,7 @@ where
     S::Error: Send + 'static,
 {
     fn run(mut self, permit: Permit) -> State<S, B, S::Future> {
-        let (view, hold) = HeldPermit::new(permit);
-        let outer = self.head.insert(view.clone());
-        if outer.is_some() {
-            self.head.insert(view.within(outer));
-        }
+        let hold = HeldPermit::put(permit, &mut self.head);
         let handler = self.ready.call(self.head.with_body(self.body));
         let policy = &self.terms.policy;
         let work = WithSlot::new(handler, hold);

@@ -6,9 +6,8 @@ use std::{
     task::{Context, Poll, ready},
 };
 
+use latchwork_http::PermitHold;
 use pin_project_lite::pin_project;
-
-use super::held::Hold;
 
 pin_project! {
     /// Carries the slot along with a handler, and hands it on with the handler's output.
@@ -17,12 +16,12 @@ pin_project! {
     pub(super) struct WithSlot<F> {
         #[pin]
         handler: F,
-        hold: Option<Hold>,
+        hold: Option<PermitHold>,
     }
 }
 
 impl<F> WithSlot<F> {
-    pub(super) const fn new(handler: F, hold: Hold) -> Self {
+    pub(super) const fn new(handler: F, hold: PermitHold) -> Self {
         Self {
             handler,
             hold: Some(hold),
@@ -31,7 +30,7 @@ impl<F> WithSlot<F> {
 }
 
 impl<F: Future> Future for WithSlot<F> {
-    type Output = (F::Output, Option<Hold>);
+    type Output = (F::Output, Option<PermitHold>);
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();

@@ -1,6 +1,7 @@
 //! A handler under its lock.
 
 use std::{
+    fmt,
     future::Future,
     pin::Pin,
     task::{Context, Poll, ready},
@@ -11,13 +12,16 @@ use pin_project_lite::pin_project;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::held::Hold;
+use crate::held::LockHold;
 
 /// How long a response waits for the server's word that the lock is free. The lock is given up all the same.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 
-/// The lock was lost, and the handler dropped.
-pub(super) struct LockLost;
+/// The lock was lost while its handler ran, and the handler dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the lock was lost, and the handler stopped midway")]
+#[non_exhaustive]
+pub struct LockLost;
 
 type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -26,14 +30,23 @@ pin_project! {
     /// its hands finds the lock free on every instance: so the output waits for the server's word.
     ///
     /// The handler comes first: whenever both are dropped, by a panic too, nothing of it runs without the lock.
-    pub(super) struct UnderLock<F>
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the handler, then gives the lock up.
+    ///
+    /// # Errors
+    ///
+    /// [`LockLost`], if the handler is to be cancelled then.
+    #[must_use = "futures do nothing unless awaited"]
+    pub struct UnderLock<F>
     where
         F: Future,
     {
         #[pin]
         handler: Option<F>,
         lost: Option<Boxed>,
-        hold: Option<Hold>,
+        hold: Option<LockHold>,
         cancel_on_loss: bool,
         output: Option<F::Output>,
         release: Option<Boxed>,
@@ -41,7 +54,8 @@ pin_project! {
 }
 
 impl<F: Future> UnderLock<F> {
-    pub(super) const fn new(handler: F, hold: Hold, cancel_on_loss: bool) -> Self {
+    /// Runs `handler` under a lock; `cancel_on_loss` says whether it is dropped when the lock is lost.
+    pub const fn new(handler: F, hold: LockHold, cancel_on_loss: bool) -> Self {
         Self {
             handler: Some(handler),
             lost: None,
@@ -55,7 +69,7 @@ impl<F: Future> UnderLock<F> {
     /// Polls the handler, unless its lock is lost.
     fn poll_handler(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<F::Output, LockLost>> {
         let this = self.project();
-        if *this.cancel_on_loss && this.hold.as_ref().is_some_and(Hold::is_lost) {
+        if *this.cancel_on_loss && this.hold.as_ref().is_some_and(LockHold::is_lost) {
             return Poll::Ready(Err(LockLost));
         }
         let Some(handler) = this.handler.as_pin_mut() else {
@@ -67,7 +81,11 @@ impl<F: Future> UnderLock<F> {
         }
         if *this.cancel_on_loss {
             if this.lost.is_none() {
-                *this.lost = this.hold.as_ref().and_then(Hold::lost).map(|lost| Box::pin(lost) as _);
+                *this.lost = this
+                    .hold
+                    .as_ref()
+                    .and_then(LockHold::lost)
+                    .map(|lost| Box::pin(lost) as _);
             }
             if let Some(lost) = this.lost {
                 ready!(lost.as_mut().poll(context));
@@ -108,8 +126,14 @@ impl<F: Future> Future for UnderLock<F> {
     }
 }
 
+impl<F: Future> fmt::Debug for UnderLock<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UnderLock").finish_non_exhaustive()
+    }
+}
+
 /// Gives a lock up now, and resolves when the server has said so.
-fn released(hold: Hold) -> impl Future<Output = ()> + Send {
+fn released(hold: LockHold) -> impl Future<Output = ()> + Send {
     let release = hold.release();
     async move {
         let Some(release) = release else { return };
@@ -117,10 +141,10 @@ fn released(hold: Hold) -> impl Future<Output = ()> + Send {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 let error: &dyn std::error::Error = &error;
-                warn!(target: "latchwork::tower", error, "a request was handled, and its lock may not have been held to the end");
+                warn!(target: "latchwork::http", error, "a request was handled, and its lock may not have been held to the end");
             }
             Err(_) => {
-                warn!(target: "latchwork::tower", "the server has not said that a lock is free; responding anyway")
+                warn!(target: "latchwork::http", "the server has not said that a lock is free; responding anyway")
             }
         }
     }
