@@ -1,0 +1,9 @@
+//! A lock for each request.
+
+mod held;
+mod middleware;
+mod service;
+
+pub use held::HeldLock;
+pub use middleware::LockMiddleware;
+pub use service::LockService;

@@ -1,0 +1,11 @@
+//! At most so many requests at once.
+
+mod body;
+mod held;
+mod middleware;
+mod service;
+
+pub use body::SlotBody;
+pub use held::HeldPermit;
+pub use middleware::SlotMiddleware;
+pub use service::SlotService;
