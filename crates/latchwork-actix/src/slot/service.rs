@@ -79,12 +79,8 @@ where
         }
     };
     let hold = HeldPermit::put(permit, &request);
-    let work = async move {
-        // Dropped after the handler, wherever that stands.
-        let hold = hold;
-        let response = inner.call(request).await;
-        (response, hold)
-    };
+    // The handler is a part of the future, so it is dropped before what was moved into it.
+    let work = async move { (inner.call(request).await, hold) };
     match run(work, policy.disconnect()).await {
         Ok((response, hold)) => Ok(with_slot(response?, Some(hold).filter(|_| !policy.ends_at_response()))),
         Err(TaskEnded) => {

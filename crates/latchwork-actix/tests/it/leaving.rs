@@ -10,9 +10,10 @@ use actix_web::{
     rt, web,
 };
 use bytes::Bytes;
-use latchwork_actix::{LockMiddleware, OnDisconnect, SlotMiddleware};
+use latchwork_actix::{HeldLock, HeldPermit, LockMiddleware, OnDisconnect, SlotMiddleware};
 use latchwork_core::{Key, Locks, memory::MemoryServer};
 use latchwork_harness::http::{Client, Event, Leave, Stage, WAYS_TO_LEAVE, Watcher, ask, in_time, stage};
+use tokio::sync::mpsc;
 
 use crate::support::{HalfClosed, are_free, is_free, is_held, serve, serve_with, start};
 
@@ -57,6 +58,41 @@ async fn a_client_that_is_seen_to_leave_cancels_the_handler_and_frees_the_lock()
         watcher.lets_go(1);
         assert_eq!(ask(address, "POST /").await.status(), 200, "{half_closed:?} {how:?}");
     }
+}
+
+#[actix_web::test]
+async fn a_handler_is_dropped_while_it_holds_its_lock_and_its_slot() {
+    let locks = Locks::in_memory();
+    let lock = LockMiddleware::new(locks.clone(), KEY).unwrap();
+    let slot = SlotMiddleware::global(locks.slots("all", 1).unwrap());
+    let (to, mut seen) = mpsc::unbounded_channel();
+    let address = serve(move |routes| {
+        let resource = web::resource("/").wrap(slot.clone()).wrap(lock.clone());
+        routes
+            .app_data(web::Data::new(to.clone()))
+            .service(resource.route(web::get().to(looks_back)));
+    });
+    let client = Client::asks(address, "GET /", "").await;
+    assert_eq!(in_time(seen.recv()).await, Some((true, true)));
+    client.leave(Leave::Rst).await;
+    assert_eq!(in_time(seen.recv()).await, Some((true, true)));
+}
+
+type Seen = mpsc::UnboundedSender<(bool, bool)>;
+
+/// Tells what it holds when it begins, and when it is dropped.
+async fn looks_back(lock: HeldLock, slot: HeldPermit, to: web::Data<Seen>) -> HttpResponse {
+    struct Look(HeldLock, HeldPermit, web::Data<Seen>);
+
+    impl Drop for Look {
+        fn drop(&mut self) {
+            let _ = self.2.send((self.0.is_held(), self.1.is_held()));
+        }
+    }
+
+    drop(Look(lock.clone(), slot.clone(), to.clone()));
+    let _look = Look(lock, slot, to);
+    std::future::pending().await
 }
 
 #[actix_web::test]

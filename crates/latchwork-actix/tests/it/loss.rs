@@ -64,6 +64,8 @@ async fn a_handler_that_chose_so_outlives_its_lock_and_does_not_free_the_next_ho
     let (address, mut watcher) = locked(LockMiddleware::new(server.locks(), KEY).unwrap().cancel_on_loss(false));
     let client = Client::asks(address, "POST /", "connection: close\r\n").await;
     watcher.sees(Event::Entered).await;
+    // The only worker answers this when it has put the handler aside.
+    assert_eq!(ask(address, "GET /nowhere").await.status(), 404);
     server.end_sessions();
     let next = locks.try_acquire(KEY).await.unwrap().unwrap();
     watcher.lets_go(1);
