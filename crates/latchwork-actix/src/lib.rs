@@ -64,6 +64,7 @@ mod head;
 pub mod key;
 pub mod lock;
 mod run;
+mod service;
 pub mod slot;
 
 #[cfg(doctest)]
@@ -76,5 +77,6 @@ pub use latchwork_http::{
     Capacity, ExtractError, LockMode, LockPolicy, MatchedRoute, OnDisconnect, Peer, Rejection, RejectionKind,
     SetupError, SlotPolicy, bytes, http,
 };
-pub use lock::{HeldLock, LockMiddleware, LockService};
-pub use slot::{HeldPermit, SlotMiddleware, SlotService};
+pub use lock::{HeldLock, LockMiddleware};
+pub use service::{PolicyService, RequestPolicy};
+pub use slot::{HeldPermit, SlotMiddleware};

@@ -2,8 +2,7 @@
 
 mod held;
 mod middleware;
-mod service;
+mod policy;
 
 pub use held::HeldLock;
 pub use middleware::LockMiddleware;
-pub use service::LockService;

@@ -3,9 +3,8 @@
 mod body;
 mod held;
 mod middleware;
-mod service;
+mod policy;
 
 pub use body::SlotBody;
 pub use held::HeldPermit;
 pub use middleware::SlotMiddleware;
-pub use service::SlotService;

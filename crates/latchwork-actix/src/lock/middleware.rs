@@ -14,8 +14,7 @@ use http::Response;
 use latchwork_core::{Locks, WaitMethod};
 use latchwork_http::{ExtractKey, LockMode, LockPolicy, OnDisconnect, Rejection, SetupError};
 
-use super::LockService;
-use crate::RequestHead;
+use crate::{PolicyService, RequestHead};
 
 /// Holds a key while a request is handled, so that requests for one key do not run at the same time, whichever
 /// instance of the service they reach.
@@ -154,11 +153,11 @@ where
 {
     type Response = ServiceResponse<EitherBody<B>>;
     type Error = Error;
-    type Transform = LockService<S>;
+    type Transform = PolicyService<S, LockPolicy<RequestHead>>;
     type InitError = ();
     type Future = Ready<Result<Self::Transform, Self::InitError>>;
 
     fn new_transform(&self, service: S) -> Self::Future {
-        ready(Ok(LockService::new(service, Arc::clone(&self.policy))))
+        ready(Ok(PolicyService::new(service, Arc::clone(&self.policy))))
     }
 }

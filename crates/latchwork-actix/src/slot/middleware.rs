@@ -14,8 +14,8 @@ use http::Response;
 use latchwork_core::{Locks, Slots};
 use latchwork_http::{Capacity, ExtractKey, OnDisconnect, Rejection, SetupError, SlotPolicy};
 
-use super::{SlotBody, SlotService};
-use crate::RequestHead;
+use super::SlotBody;
+use crate::{PolicyService, RequestHead};
 
 /// Lets at most so many requests in at once, over all instances of the service.
 ///
@@ -154,11 +154,11 @@ where
 {
     type Response = ServiceResponse<EitherBody<SlotBody<B>>>;
     type Error = Error;
-    type Transform = SlotService<S>;
+    type Transform = PolicyService<S, SlotPolicy<RequestHead>>;
     type InitError = ();
     type Future = Ready<Result<Self::Transform, Self::InitError>>;
 
     fn new_transform(&self, service: S) -> Self::Future {
-        ready(Ok(SlotService::new(service, Arc::clone(&self.policy))))
+        ready(Ok(PolicyService::new(service, Arc::clone(&self.policy))))
     }
 }
