@@ -9,6 +9,8 @@
 //! - [`LockPolicy`] and [`SlotPolicy`]: plain values that decide, and futures that acquire.
 //! - [`UnderLock`]: a handler and its lock, which end together.
 //! - [`HeldLock`] and [`HeldPermit`]: what a handler sees of what its request holds.
+//! - [`TxLockPolicy`] and the rest of [`tx`]: a transaction for each request, with its lock, on anybody's database
+//!   library.
 //! - [`Rejection`]: from a refusal to a status, headers, and problem+json or a gRPC status.
 //!
 //! # Examples
@@ -40,6 +42,7 @@ mod lock;
 mod refusal;
 mod rejection;
 mod slot;
+pub mod tx;
 mod under_lock;
 mod view;
 
@@ -58,5 +61,6 @@ pub use lock::{LockMode, LockPolicy};
 pub use refusal::ResponseFormat;
 pub use rejection::{Rejection, RejectionKind};
 pub use slot::{Capacity, SlotPolicy};
+pub use tx::{TxLockPolicy, TxProvider};
 pub use under_lock::{LockLost, UnderLock};
-pub use view::{MatchedRoute, Peer, RequestView};
+pub use view::{MatchedRoute, Peer, RequestView, ResponseView};

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use latchwork_core::AcquireError;
 
-use crate::{ExtractError, ResponseFormat, slot::Capacity};
+use crate::{ExtractError, ResponseFormat, slot::Capacity, tx::TxError};
 
 /// What kind of refusal it is.
 ///
@@ -20,7 +20,8 @@ use crate::{ExtractError, ResponseFormat, slot::Capacity};
 /// | `SlotsFull(Capacity::Global)` | 503 | `RESOURCE_EXHAUSTED` |
 /// | `Unavailable`, `LockLost` | 503 | `UNAVAILABLE` |
 /// | `BadKey` | 400 | `INVALID_ARGUMENT` |
-/// | `Setup` | 500 | `INTERNAL` |
+/// | `Setup`, `TransactionInUse`, `TransactionFailed` | 500 | `INTERNAL` |
+/// | `TransactionUnknown` | 500 | `UNKNOWN` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RejectionKind {
@@ -36,6 +37,12 @@ pub enum RejectionKind {
     BadKey,
     /// The service is set up wrong.
     Setup,
+    /// The handler has answered while its transaction was still in use elsewhere. It is rolled back.
+    TransactionInUse,
+    /// The handler has answered, but the server did not commit its transaction. Nothing was stored.
+    TransactionFailed,
+    /// The handler has answered, but the connection ended during COMMIT. It is not known whether anything was stored.
+    TransactionUnknown,
 }
 
 impl RejectionKind {
@@ -47,13 +54,18 @@ impl RejectionKind {
             Self::SlotsFull(Capacity::PerClient) => StatusCode::TOO_MANY_REQUESTS,
             Self::SlotsFull(Capacity::Global) | Self::Unavailable | Self::LockLost => StatusCode::SERVICE_UNAVAILABLE,
             Self::BadKey => StatusCode::BAD_REQUEST,
-            Self::Setup => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::Setup | Self::TransactionInUse | Self::TransactionFailed | Self::TransactionUnknown => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
         }
     }
 
     /// Whether the same request can succeed later, so that the answer says when to ask again.
     const fn is_passing(self) -> bool {
-        !matches!(self, Self::BadKey | Self::Setup)
+        matches!(
+            self,
+            Self::LockBusy | Self::SlotsFull(_) | Self::Unavailable | Self::LockLost
+        )
     }
 
     /// The problem's type, which programs tell problems apart by (RFC 9457).
@@ -65,6 +77,9 @@ impl RejectionKind {
             Self::LockLost => "urn:latchwork:problem:lock-lost",
             Self::BadKey => "urn:latchwork:problem:bad-key",
             Self::Setup => "urn:latchwork:problem:setup",
+            Self::TransactionInUse => "urn:latchwork:problem:transaction-in-use",
+            Self::TransactionFailed => "urn:latchwork:problem:transaction-failed",
+            Self::TransactionUnknown => "urn:latchwork:problem:transaction-unknown",
         }
     }
 
@@ -77,6 +92,9 @@ impl RejectionKind {
             Self::LockLost => "The request was cancelled",
             Self::BadKey => "The request does not say what it is for",
             Self::Setup => "The service is set up wrong",
+            Self::TransactionInUse => "The request's work was not finished",
+            Self::TransactionFailed => "The request's work was not stored",
+            Self::TransactionUnknown => "It is not known whether the request's work was stored",
         }
     }
 
@@ -93,19 +111,26 @@ impl RejectionKind {
             Self::LockLost => "the resource could no longer be kept for this request, and its work was stopped midway",
             Self::BadKey => "the request lacks what its key is made of",
             Self::Setup => "the service cannot make a key for any request like this one; its operator has to change it",
+            Self::TransactionInUse => {
+                "the service answered while its work was still going on, so that nothing was stored; its operator has to change it"
+            }
+            Self::TransactionFailed => "the database did not accept the request's work, and nothing was stored",
+            Self::TransactionUnknown => {
+                "the database did not say whether it has stored the request's work; look before you ask again"
+            }
         }
     }
 }
 
 /// A request that was not let in.
 ///
-/// Its answer names neither keys nor servers. What the engine saw is in [`source`](Error::source), for logs.
+/// Its answer names neither keys nor servers. What the engine or the database said is in [`source`](Error::source), for logs.
 #[derive(Clone, Debug)]
 pub struct Rejection {
     kind: RejectionKind,
     detail: Cow<'static, str>,
     retry_after: Option<Duration>,
-    source: Option<Arc<AcquireError>>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl Rejection {
@@ -139,11 +164,23 @@ impl Rejection {
         match error {
             AcquireError::TimedOut { .. } => Self::new(busy),
             AcquireError::Key(error) => ExtractError::from_key(&error).into(),
-            error => Self {
-                source: Some(Arc::new(error)),
-                ..Self::new(RejectionKind::Unavailable)
-            },
+            error => Self::new(RejectionKind::Unavailable).with_source(error),
         }
+    }
+
+    /// What a commit that has failed means.
+    pub(crate) fn from_end(error: TxError) -> Self {
+        let kind = match error {
+            TxError::Unavailable(_) => RejectionKind::Unavailable,
+            TxError::OutcomeUnknown(_) => RejectionKind::TransactionUnknown,
+            TxError::Aborted(_) | TxError::Other(_) => RejectionKind::TransactionFailed,
+        };
+        Self::new(kind).with_source(error)
+    }
+
+    pub(crate) fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
     }
 
     /// What kind of refusal it is.
@@ -224,7 +261,7 @@ const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 mod tests {
     use super::*;
 
-    const KINDS: [RejectionKind; 7] = [
+    const KINDS: [RejectionKind; 10] = [
         RejectionKind::LockBusy,
         RejectionKind::SlotsFull(Capacity::PerClient),
         RejectionKind::SlotsFull(Capacity::Global),
@@ -232,6 +269,9 @@ mod tests {
         RejectionKind::LockLost,
         RejectionKind::BadKey,
         RejectionKind::Setup,
+        RejectionKind::TransactionInUse,
+        RejectionKind::TransactionFailed,
+        RejectionKind::TransactionUnknown,
     ];
 
     fn header<'a>(response: &'a Response<Bytes>, name: &str) -> Option<&'a str> {
@@ -262,6 +302,9 @@ mod tests {
             (503, 14, true),
             (400, 3, false),
             (500, 13, false),
+            (500, 13, false),
+            (500, 13, false),
+            (500, 2, false),
         ];
         assert_eq!(seen, expected);
     }

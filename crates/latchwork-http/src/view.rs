@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, net::IpAddr, sync::Arc};
 
-use http::{Extensions, HeaderMap, Method, Request, Uri, request::Parts};
+use http::{Extensions, HeaderMap, Method, Request, Response, StatusCode, Uri, request::Parts};
 
 /// What the policies see of a request, whichever framework it came in by.
 ///
@@ -32,6 +32,28 @@ pub trait RequestView {
 
     /// Copies a value out of the request's extensions.
     fn extension<T: Clone + Send + Sync + 'static>(&self) -> Option<T>;
+}
+
+/// What the policies see of a handler's response, whichever framework it goes out by: its status and headers.
+///
+/// Implemented for responses of the `http` crate, and by the adapters for what their frameworks have instead.
+pub trait ResponseView {
+    /// The status.
+    fn status(&self) -> StatusCode;
+
+    /// Calls `visit` with each value of a header, in the order in which they will be sent.
+    fn headers(&self, name: &str, visit: &mut dyn FnMut(&[u8]));
+}
+
+impl<B> ResponseView for Response<B> {
+    fn status(&self) -> StatusCode {
+        self.status()
+    }
+
+    fn headers(&self, name: &str, visit: &mut dyn FnMut(&[u8])) {
+        let values = self.headers().get_all(name);
+        values.iter().for_each(|value| visit(value.as_bytes()));
+    }
 }
 
 /// The peer's address, as an extension of an `http` request.

@@ -5,7 +5,8 @@
 //! connection for as long as the lock is held.
 //!
 //! [`TransactionExt`] gives the methods to `tokio_postgres::Transaction`, and with the feature `deadpool` to
-//! `deadpool_postgres::Transaction`.
+//! `deadpool_postgres::Transaction`. With that feature there is also [`DeadpoolTx`], which opens a transaction for each
+//! HTTP request.
 //!
 //! # What to know
 //!
@@ -17,6 +18,8 @@
 //!   run into a deadlock, which PostgreSQL ends by aborting one of them.
 //! - On a hot standby the lock is refused, since there it would exclude nobody elsewhere.
 
+#[cfg(feature = "deadpool")]
+mod deadpool;
 mod error;
 mod sql;
 mod wait;
@@ -30,6 +33,8 @@ use std::time::Duration;
 use latchwork_core::{Key, Mode};
 use tokio_postgres::Client;
 
+#[cfg(feature = "deadpool")]
+pub use deadpool::{DeadpoolTx, PooledTx};
 pub use error::XactLockError;
 
 use sql::Request;

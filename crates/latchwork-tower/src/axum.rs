@@ -8,11 +8,11 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use http::request::Parts;
-use latchwork_http::{Rejection, RejectionKind, ResponseFormat};
+use latchwork_http::{Rejection, RejectionKind, ResponseFormat, tx::CheckOutError};
 
-use crate::{HeldLock, HeldPermit};
+use crate::{HeldLock, HeldPermit, LockedTx};
 
-/// A handler asks for a [`HeldLock`] or a [`HeldPermit`] that no layer has put there. Answered with 500.
+/// A handler asks for a [`HeldLock`], a [`HeldPermit`] or a [`LockedTx`] that no layer has put there. Answered with 500.
 ///
 /// Where a layer may let a request pass, ask for an `Option` of it.
 ///
@@ -88,3 +88,71 @@ extractor!(
     HeldPermit,
     "the handler asks for a HeldPermit, but no SlotLayer is around it, or the layer lets this request pass without a slot"
 );
+
+impl<Tx: Send + 'static, S: Send + Sync> FromRequestParts<S> for LockedTx<Tx> {
+    type Rejection = NoTransaction;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        match Self::take_from(&parts.extensions) {
+            Ok(Some(transaction)) => Ok(transaction),
+            Ok(None) => Err(NoTransaction::Missing(MissingLayer::new(NO_TRANSACTION, parts))),
+            Err(error) => Err(NoTransaction::taken(error, parts)),
+        }
+    }
+}
+
+impl<Tx: Send + 'static, S: Send + Sync> OptionalFromRequestParts<S> for LockedTx<Tx> {
+    type Rejection = NoTransaction;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Self::Rejection> {
+        Self::take_from(&parts.extensions).map_err(|error| NoTransaction::taken(error, parts))
+    }
+}
+
+/// A handler asks for a [`LockedTx`] that it cannot have. Answered with 500.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoTransaction {
+    /// No layer has put one there, or none of that type.
+    Missing(MissingLayer),
+    /// It is in use, as by a middleware that still has it, or by another argument of the handler.
+    Taken {
+        /// Why it cannot be taken.
+        error: CheckOutError,
+        /// The form that the request is answered in.
+        format: ResponseFormat,
+    },
+}
+
+impl NoTransaction {
+    fn taken(error: CheckOutError, parts: &Parts) -> Self {
+        let format = ResponseFormat::of(parts);
+        Self::Taken { error, format }
+    }
+}
+
+impl fmt::Display for NoTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(missing) => missing.fmt(f),
+            Self::Taken { error, .. } => error.fmt(f),
+        }
+    }
+}
+
+impl Error for NoTransaction {}
+
+impl IntoResponse for NoTransaction {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Missing(missing) => missing.into_response(),
+            Self::Taken { error, format } => Rejection::new(RejectionKind::TransactionInUse)
+                .with_detail(error.to_string())
+                .response(format)
+                .map(Body::from),
+        }
+    }
+}
+
+const NO_TRANSACTION: &str = "the handler asks for a LockedTx, but no TxLockLayer is around it that makes transactions of \
+     this type, or the layer lets this request pass without one";

@@ -30,6 +30,7 @@
 //! # app().unwrap();
 //! ```
 
+mod admission;
 #[cfg(feature = "axum")]
 mod axum;
 mod body;
@@ -38,18 +39,20 @@ pub mod key;
 pub mod lock;
 mod run;
 pub mod slot;
+pub mod tx;
 
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
 #[cfg(feature = "axum")]
-pub use self::axum::MissingLayer;
+pub use self::axum::{MissingLayer, NoTransaction};
 pub use body::PolicyBody;
 pub use head::RequestHead;
 pub use latchwork_http::{
     Capacity, ExtractError, LockMode, LockPolicy, MatchedRoute, OnDisconnect, Peer, Rejection, RejectionKind,
-    SetupError, SlotPolicy, bytes, http,
+    ResponseFormat, ResponseView, SetupError, SlotPolicy, TxLockPolicy, TxProvider, bytes, http,
 };
 pub use lock::{HeldLock, LockLayer, LockService};
 pub use slot::{HeldPermit, SlotLayer, SlotService};
+pub use tx::{LockedTx, TxLockLayer, TxLockService};

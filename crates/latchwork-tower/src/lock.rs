@@ -4,6 +4,7 @@ mod future;
 mod held;
 mod layer;
 mod service;
+mod work;
 
 pub use future::LockFuture;
 pub use held::HeldLock;

@@ -14,13 +14,13 @@ use tracing::{Instrument, Span};
 
 pin_project! {
     #[project = RunProj]
-    pub(crate) enum Run<W: Future> {
+    pub(crate) enum Run<W, O> {
         Here {
             #[pin]
             work: W,
         },
         InTask {
-            task: JoinHandle<W::Output>,
+            task: JoinHandle<O>,
         },
     }
 }
@@ -28,10 +28,10 @@ pin_project! {
 /// The runtime has ended the task. It is shutting down.
 pub(crate) struct TaskEnded;
 
-impl<W> Run<W>
+impl<W, O> Run<W, O>
 where
-    W: Future + Send + 'static,
-    W::Output: Send + 'static,
+    W: Future<Output = O> + Send + 'static,
+    O: Send + 'static,
 {
     pub(crate) fn new(work: W, on_disconnect: OnDisconnect) -> Self {
         match on_disconnect {
@@ -43,8 +43,8 @@ where
     }
 }
 
-impl<W: Future> Future for Run<W> {
-    type Output = Result<W::Output, TaskEnded>;
+impl<W: Future<Output = O>, O> Future for Run<W, O> {
+    type Output = Result<O, TaskEnded>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project() {

@@ -4,6 +4,7 @@ mod instance;
 mod scenarios;
 mod servers;
 mod shop;
+mod tx;
 
 macro_rules! scenarios {
     ($server:ty: $($scenario:ident),+ $(,)?) => {$(

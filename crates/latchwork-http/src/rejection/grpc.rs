@@ -20,10 +20,11 @@ pub(super) fn response(rejection: &Rejection) -> Response<Bytes> {
 
 const fn code(kind: RejectionKind) -> u16 {
     match kind {
+        RejectionKind::TransactionUnknown => 2,
         RejectionKind::BadKey => 3,
         RejectionKind::SlotsFull(_) => 8,
         RejectionKind::LockBusy => 10,
-        RejectionKind::Setup => 13,
+        RejectionKind::Setup | RejectionKind::TransactionInUse | RejectionKind::TransactionFailed => 13,
         RejectionKind::Unavailable | RejectionKind::LockLost => 14,
     }
 }

@@ -1,0 +1,47 @@
+use std::error::Error;
+
+/// What went wrong with a transaction, sorted by what is known of it afterwards.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TxError {
+    /// The database can't be reached or does not answer, or no connection came free in time. Nothing was stored.
+    #[error("the database cannot be reached or does not answer, and nothing was stored; try again later")]
+    Unavailable(#[source] Cause),
+    /// The server has rolled the transaction back: an earlier statement had failed, or the commit itself was refused,
+    /// as by a deferred constraint. Nothing was stored.
+    #[error("the server has rolled the transaction back, and nothing was stored; see the cause")]
+    Aborted(#[source] Cause),
+    /// The connection ended between COMMIT and its answer. What was done may be stored or not.
+    #[error(
+        "the connection ended during COMMIT, and it is not known whether anything was stored; look before you repeat"
+    )]
+    OutcomeUnknown(#[source] Cause),
+    /// Any other error of the server or the driver.
+    #[error("the database refused; see the cause")]
+    Other(#[source] Cause),
+}
+
+/// What the driver, its pool, or the server says.
+type Cause = Box<dyn Error + Send + Sync>;
+
+impl TxError {
+    /// [`Unavailable`](Self::Unavailable), with what it was seen by.
+    pub fn unavailable(cause: impl Into<Cause>) -> Self {
+        Self::Unavailable(cause.into())
+    }
+
+    /// [`Aborted`](Self::Aborted), with what it was seen by.
+    pub fn aborted(cause: impl Into<Cause>) -> Self {
+        Self::Aborted(cause.into())
+    }
+
+    /// [`OutcomeUnknown`](Self::OutcomeUnknown), with what it was seen by.
+    pub fn outcome_unknown(cause: impl Into<Cause>) -> Self {
+        Self::OutcomeUnknown(cause.into())
+    }
+
+    /// [`Other`](Self::Other), with what it was seen by.
+    pub fn other(cause: impl Into<Cause>) -> Self {
+        Self::Other(cause.into())
+    }
+}

@@ -1,0 +1,286 @@
+//! Transactions for HTTP requests, on connections of a deadpool.
+
+mod pooled;
+
+use std::{fmt, time::Duration};
+
+use bytes::Bytes;
+use deadpool_postgres::Pool;
+use futures_util::future::join;
+use latchwork_core::Mode;
+use latchwork_http::tx::{SqlValue, TxError, TxProvider, TxRequest, TxRow};
+use tokio::time::{Instant, timeout_at};
+use tokio_postgres::{
+    Error, SimpleQueryMessage, SimpleQueryRow,
+    error::Severity,
+    types::{FromSql, ToSql, Type},
+};
+
+use super::{TransactionExt as _, XactLockError};
+
+pub use pooled::PooledTx;
+
+/// Opens a transaction for each request on a connection of a pool: for
+/// [`TxLockPolicy`](latchwork_http::TxLockPolicy) and the layers that wear it.
+///
+/// A request has its connection from before its handler runs until its transaction has ended, so the pool's size is how
+/// many run or wait at once. Its handler works on that connection; a pool of one serves one request after the other.
+///
+/// # Examples
+///
+/// ```no_run
+/// use latchwork_core::Key;
+/// use latchwork_http::tx::{TxProvider, TxRequest};
+/// use latchwork_postgres::transaction::DeadpoolTx;
+///
+/// # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
+/// let provider = DeadpoolTx::from(pool);
+/// if let Some(transaction) = provider.begin(TxRequest::new(Key::bigint(42))).await? {
+///     transaction.execute("UPDATE orders SET paid = true WHERE id = 42", &[]).await?;
+///     DeadpoolTx::commit(transaction).await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct DeadpoolTx {
+    pool: Pool,
+}
+
+impl From<Pool> for DeadpoolTx {
+    fn from(pool: Pool) -> Self {
+        Self { pool }
+    }
+}
+
+impl fmt::Debug for DeadpoolTx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeadpoolTx").field("pool", &self.pool.status()).finish()
+    }
+}
+
+impl TxProvider for DeadpoolTx {
+    type Tx = PooledTx;
+
+    /// A request that is abandoned while the server waits for the lock keeps its connection to the end of the slice, a
+    /// little more than a second: to close it would leave the server waiting all the same, and let the pool open another
+    /// beside it.
+    async fn begin(&self, request: TxRequest) -> Result<Option<PooledTx>, TxError> {
+        let begun = Instant::now();
+        let (tx, granted) = open(&self.pool, &request, begun + request.answer_within()).await?;
+        let granted = match request.wait() {
+            Some(limit) if matches!(granted, Ok(false)) => wait(&tx, &request, begun + limit).await,
+            _ => granted,
+        };
+        match granted {
+            Ok(true) => Ok(Some(tx)),
+            Ok(false) => {
+                Self::rollback(tx).await?;
+                Ok(None)
+            }
+            Err(error) => Err(from_lock(error)),
+        }
+    }
+
+    async fn query<'a>(
+        tx: &'a mut PooledTx,
+        sql: &'a str,
+        values: &'a [SqlValue<'a>],
+    ) -> Result<Option<TxRow>, TxError> {
+        let values: Vec<_> = values.iter().map(parameter).collect();
+        let values: Vec<_> = values
+            .iter()
+            .map(|(value, kind)| (&**value as _, kind.clone()))
+            .collect();
+        let rows = tx.query_typed(sql, &values).await.map_err(from_statement)?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let columns = (0..row.len()).map(|column| row.try_get::<_, Option<Raw>>(column));
+        let columns = columns.map(|column| column.map(|raw| raw.map(|Raw(bytes)| bytes)));
+        columns.collect::<Result<_, _>>().map(Some).map_err(TxError::other)
+    }
+
+    async fn commit(tx: PooledTx) -> Result<(), TxError> {
+        if tx.is_closed() {
+            return Err(TxError::unavailable("the connection had ended before COMMIT"));
+        }
+        // Sent together. COMMIT of an aborted transaction "succeeds", so the first asks whether ours is alive.
+        let ended = join(tx.simple_query(IS_OPEN), tx.batch_execute("COMMIT"));
+        let (alive, committed) = tx.in_time(ended).await.map_err(TxError::outcome_unknown)?;
+        let ended = judge(alive, committed);
+        if tx.is_closed() || matches!(ended, Err(TxError::OutcomeUnknown(_))) {
+            return ended;
+        }
+        tx.reuse();
+        ended
+    }
+
+    /// A statement of a handler that was dropped runs on in the server, and ROLLBACK waits for its end. After the
+    /// request's limit the server's session is ended, so that the lock does not outlive the request by more.
+    async fn rollback(tx: PooledTx) -> Result<(), TxError> {
+        if tx.is_closed() {
+            return Ok(());
+        }
+        match tx.in_time(tx.batch_execute("ROLLBACK")).await {
+            Ok(ended) => ended.map_err(TxError::unavailable)?,
+            Err(elapsed) => {
+                tx.terminate().await;
+                return Err(TxError::unavailable(elapsed));
+            }
+        }
+        tx.reuse();
+        Ok(())
+    }
+}
+
+/// Begins, and tries once for the lock. The connection is closed if this is dropped midway.
+async fn open(
+    pool: &Pool,
+    request: &TxRequest,
+    deadline: Instant,
+) -> Result<(PooledTx, Result<bool, XactLockError>), TxError> {
+    loop {
+        let mut tx = take(pool, request, deadline).await?;
+        if request.is_abandoned() {
+            tx.reuse();
+            return Err(TxError::unavailable("nobody waits for the transaction any more"));
+        }
+        // Sent together: one round trip.
+        let sent = join(tx.simple_query(BEGIN), attempt(&tx, request));
+        let (began, granted) = timeout_at(deadline, sent).await.map_err(TxError::unavailable)?;
+        match began {
+            Ok(answer) if says(&answer, "t") => {
+                tx.has_begun(first_row(&answer));
+                return Ok((tx, granted));
+            }
+            Err(error) if !is_in_transaction(&error) => return Err(TxError::unavailable(error)),
+            // Somebody has left a transaction open on it. That is not ours to commit: it goes with its connection.
+            _ => drop(tx),
+        }
+    }
+}
+
+/// Whether BEGIN was refused since there is a transaction already, in order or aborted.
+fn is_in_transaction(error: &Error) -> bool {
+    matches!(error.code().map(|code| code.code()), Some("25001" | "25P02"))
+}
+
+async fn take(pool: &Pool, request: &TxRequest, deadline: Instant) -> Result<PooledTx, TxError> {
+    let client = timeout_at(deadline, pool.get())
+        .await
+        .map_err(|_| TxError::unavailable("no connection of the pool came free in time"))?
+        .map_err(TxError::unavailable)?;
+    Ok(PooledTx::new(client, request.answer_within()))
+}
+
+async fn attempt(tx: &PooledTx, request: &TxRequest) -> Result<bool, XactLockError> {
+    match request.mode() {
+        Mode::Shared => tx.try_xact_lock_shared(request.key()).await,
+        Mode::Exclusive => tx.try_xact_lock(request.key()).await,
+    }
+}
+
+async fn wait(tx: &PooledTx, request: &TxRequest, until: Instant) -> Result<bool, XactLockError> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let lock = match request.mode() {
+            Mode::Shared => tx.xact_lock_shared(request.key()),
+            Mode::Exclusive => tx.xact_lock(request.key()),
+        };
+        match lock.within(left.min(SLICE)).await {
+            Ok(()) => return Ok(true),
+            Err(error) if !error.is_timeout() => return Err(error),
+            Err(_) if left <= SLICE || request.is_abandoned() => return Ok(false),
+            Err(_) => {}
+        }
+    }
+}
+
+fn from_lock(error: XactLockError) -> TxError {
+    match error {
+        XactLockError::NoAnswer { .. } | XactLockError::ConnectionLost { .. } | XactLockError::Cancelled { .. } => {
+            TxError::unavailable(error)
+        }
+        _ => TxError::other(error),
+    }
+}
+
+fn from_statement(error: Error) -> TxError {
+    match error.code().map(|code| code.code()) {
+        Some("25P02") => TxError::aborted(error),
+        Some(_) if is_fatal(&error) => TxError::unavailable(error),
+        Some(_) => TxError::other(error),
+        None if error.is_closed() => TxError::unavailable(error),
+        None => TxError::other(error),
+    }
+}
+
+/// What came of a commit, by the answers to its two statements.
+fn judge(alive: Result<Vec<SimpleQueryMessage>, Error>, committed: Result<(), Error>) -> Result<(), TxError> {
+    let alive = match alive {
+        Ok(messages) => messages,
+        // The server answered, and so it never came to COMMIT.
+        Err(error) if is_fatal(&error) => return Err(TxError::unavailable(error)),
+        Err(error) if error.as_db_error().is_some() => return Err(TxError::aborted(error)),
+        Err(error) => return Err(TxError::outcome_unknown(error)),
+    };
+    match committed {
+        Ok(()) if says(&alive, "open") => Ok(()),
+        Ok(()) => Err(TxError::aborted(
+            "somebody else has ended the transaction; leave COMMIT and ROLLBACK to the layer",
+        )),
+        Err(error) if error.as_db_error().is_some() && !is_fatal(&error) => Err(TxError::aborted(error)),
+        Err(error) => Err(TxError::outcome_unknown(error)),
+    }
+}
+
+/// Whether the first column of the first row holds this.
+fn says(messages: &[SimpleQueryMessage], text: &str) -> bool {
+    first_row(messages).is_some_and(|row| row.get(0) == Some(text))
+}
+
+fn first_row(messages: &[SimpleQueryMessage]) -> Option<&SimpleQueryRow> {
+    messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    })
+}
+
+/// Whether the server has ended the connection with these words.
+fn is_fatal(error: &Error) -> bool {
+    let severity = error.as_db_error().and_then(|error| error.parsed_severity());
+    matches!(severity, Some(Severity::Fatal | Severity::Panic))
+}
+
+fn parameter<'a>(value: &'a SqlValue<'a>) -> (Box<dyn ToSql + Sync + Send + 'a>, Type) {
+    match value {
+        SqlValue::Text(text) => (Box::new(*text), Type::TEXT),
+        SqlValue::Bytes(bytes) => (Box::new(*bytes), Type::BYTEA),
+        SqlValue::Int(int) => (Box::new(*int), Type::INT8),
+        _ => unreachable!("the two crates are released together"),
+    }
+}
+
+/// The bytes of a column, where they are the same in both formats of the wire.
+struct Raw(Bytes);
+
+impl<'a> FromSql<'a> for Raw {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Self(Bytes::copy_from_slice(raw)))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        matches!(*kind, Type::TEXT | Type::BYTEA)
+    }
+}
+
+/// Says whether it has begun a transaction, for on a connection with an open one BEGIN only warns. The setting goes with
+/// the transaction, whoever ends it.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL latchwork.transaction = 'open'; \
+     SELECT pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp(), \
+     pg_catalog.pg_backend_pid(), pg_catalog.date_part('epoch', pg_catalog.transaction_timestamp())";
+const IS_OPEN: &str = "SELECT pg_catalog.current_setting('latchwork.transaction', true)";
+
+/// After how long a wait looks whether anybody still wants it.
+const SLICE: Duration = Duration::from_secs(1);
