@@ -20,6 +20,8 @@
 
 mod cluster;
 mod error;
+#[cfg(feature = "http")]
+pub mod http;
 mod installation;
 mod pgbouncer;
 mod process;

@@ -4,7 +4,8 @@
 ///
 /// When a client is seen to leave is the server's business: hyper drops the request at once when the connection ends,
 /// also when only the client's half of it does, but not while a body of 60 KB or more is unread, nor while a further
-/// request is pipelined.
+/// request is pipelined. actix-web drops an HTTP/1 request at once when the connection is reset, but when it is only
+/// closed lets it run on, unless the server is set up with `h1_allow_half_closed(false)`. With HTTP/2 it never drops one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnDisconnect {

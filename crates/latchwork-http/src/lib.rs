@@ -1,11 +1,14 @@
 //! The HTTP request policies of latchwork, with no framework in them: which key a request asks for, what it is
 //! answered when it does not get it.
 //!
-//! Most people use them through an adapter, `latchwork-tower` for axum, tonic and hyper. What is here:
+//! Most people use them through an adapter: `latchwork-tower` for axum, tonic and hyper, `latchwork-actix` for
+//! actix-web. What is here:
 //!
 //! - [`RequestView`]: what a policy sees of a request, whichever framework it came in by.
 //! - [`ExtractKey`] and the extractors in [`key`]: from a request to a key.
 //! - [`LockPolicy`] and [`SlotPolicy`]: plain values that decide, and futures that acquire.
+//! - [`UnderLock`]: a handler and its lock, which end together.
+//! - [`HeldLock`] and [`HeldPermit`]: what a handler sees of what its request holds.
 //! - [`TxLockPolicy`] and the rest of [`tx`]: a transaction for each request, with its lock, on anybody's database
 //!   library.
 //! - [`Rejection`]: from a refusal to a status, headers, and problem+json or a gRPC status.
@@ -33,6 +36,7 @@
 
 mod attempt;
 mod disconnect;
+mod held;
 pub mod idempotency;
 pub mod key;
 mod lock;
@@ -41,6 +45,7 @@ mod refusal;
 mod rejection;
 mod slot;
 pub mod tx;
+mod under_lock;
 mod view;
 
 #[cfg(doctest)]
@@ -52,6 +57,7 @@ pub use http;
 
 pub use attempt::{LockAttempt, SlotAttempt};
 pub use disconnect::OnDisconnect;
+pub use held::{HeldLock, HeldPermit, LockHold, PermitHold};
 pub use idempotency::IdempotencyPolicy;
 pub use key::{ExtractError, ExtractKey, SetupError};
 pub use lock::{LockMode, LockPolicy};
@@ -60,4 +66,5 @@ pub use refusal::ResponseFormat;
 pub use rejection::{Rejection, RejectionKind};
 pub use slot::{Capacity, SlotPolicy};
 pub use tx::{TxLockPolicy, TxProvider};
+pub use under_lock::{LockLost, UnderLock};
 pub use view::{MatchedRoute, Peer, RequestView, ResponseView};

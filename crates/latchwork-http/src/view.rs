@@ -20,6 +20,13 @@ pub trait RequestView {
     /// The template of the route that was matched, such as `/orders/{id}`.
     fn matched_route(&self) -> Option<Cow<'_, str>>;
 
+    /// A parameter of the matched route, still percent-encoded, from routers that tell. Others are asked for the template
+    /// by [`matched_route`](Self::matched_route), which is laid beside the path.
+    fn route_param(&self, name: &str) -> Option<Cow<'_, str>> {
+        let _ = name;
+        None
+    }
+
     /// Calls `visit` with each value of a header, in the order in which they were sent.
     fn headers(&self, name: &str, visit: &mut dyn FnMut(&[u8]));
 

@@ -3,12 +3,14 @@
     doc = include_str!("../README.md")
 )]
 
+#[cfg(feature = "actix")]
+pub use latchwork_actix as actix;
 pub use latchwork_core::{
     Acquire, AcquireBuilder, AcquireError, Clock, ClockHand, CloseError, EngineCause, Guard, HandOverBound, HoldState,
     Key, Locks, LocksOptions, Lost, Mode, Moment, Namespace, Permit, ReleaseError, SessionHealth, Slots, Stats,
     TryAcquire, WaitMethod, engine, key, keys, memory, slots,
 };
-#[cfg(feature = "tower")]
+#[cfg(any(feature = "actix", feature = "tower"))]
 pub use latchwork_http as http;
 #[cfg(feature = "postgres")]
 pub use latchwork_postgres as postgres;

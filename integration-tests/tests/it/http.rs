@@ -1,228 +1,42 @@
-//! Layers on PostgreSQL: two instances of one service, over real sockets.
+//! Locks and slots for requests on PostgreSQL: one list of scenarios, for each framework.
 
-mod client;
 mod idempotency;
 mod instance;
 mod rate;
+mod scenarios;
+mod servers;
+mod shop;
 mod tx;
 
-use std::{sync::Arc, time::Duration};
-
-use latchwork_harness::{Cluster, StopMode};
-
-use self::{
-    client::{Client, WAYS_TO_LEAVE, ask},
-    instance::{Event, Instance, SLOTS},
-};
-use crate::onlooker::{Onlooker, eventually, loud, quick};
-
-struct Shop {
-    cluster: Cluster,
-    onlooker: Onlooker,
-    one: Instance,
-    other: Instance,
-}
-
-impl Shop {
-    async fn open() -> Self {
-        let cluster = Cluster::start().unwrap();
-        let onlooker = Onlooker::new(&cluster.url()).await;
-        let inside = Arc::default();
-        let one = Instance::start(&cluster.url(), quick(), &inside).await;
-        let other = Instance::start(&cluster.url(), quick(), &inside).await;
-        Self {
-            cluster,
-            onlooker,
-            one,
-            other,
+macro_rules! scenarios {
+    ($server:ty: $($scenario:ident),+ $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $scenario() {
+            $crate::http::scenarios::$scenario::<$server>().await;
         }
-    }
-
-    /// Ends both instances, and sees that the server has nothing left and nothing to complain of, but for waits that
-    /// were cancelled because their clients have left.
-    async fn close(self) {
-        self.one.close().await;
-        self.other.close().await;
-        // The server notices the end of a connection a moment later.
-        let onlooker = &self.onlooker;
-        eventually("nothing is left", async || {
-            onlooker.held().await + onlooker.queued().await == 0
-        })
-        .await;
-        let complaints = loud(&self.cluster)
-            .into_iter()
-            .filter(|line| !line.contains("canceling statement due to user request"));
-        assert_eq!(complaints.collect::<Vec<_>>(), Vec::<String>::new());
-    }
+    )+};
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn one_request_an_order_at_a_time_over_two_instances() {
-    let mut shop = Shop::open().await;
-    let first = Client::asks(shop.one.address, "POST /orders/42/charge", "connection: close\r\n").await;
-    shop.one.sees(Event::Entered).await;
-    for instance in [&shop.one, &shop.other] {
-        let refused = ask(instance.address, "POST /orders/42/charge").await;
-        assert_eq!(refused.status(), 409);
-        assert_eq!(refused.header("retry-after"), Some("1"));
-        assert_eq!(refused.header("content-type"), Some("application/problem+json"));
-    }
-    assert_eq!(shop.onlooker.held().await, 1);
-    shop.other.lets_go(2);
-    assert_eq!(ask(shop.other.address, "POST /orders/7/charge").await.status(), 200);
-    shop.one.lets_go(1);
-    assert_eq!(first.answer().await.status(), 200);
-    // The release follows the answer, with the next statement.
-    let onlooker = &shop.onlooker;
-    eventually("the lock is given up", async || onlooker.held().await == 0).await;
-    assert_eq!(ask(shop.other.address, "POST /orders/42/charge").await.status(), 200);
-    shop.close().await;
+/// Every scenario, on one server.
+macro_rules! every_scenario_on {
+    ($server:ty) => {
+        scenarios!(
+            $server:
+            one_request_an_order_at_a_time_over_two_instances,
+            those_who_wait_get_their_turn_over_two_instances,
+            never_more_than_n_slots_over_two_instances_while_bodies_stream,
+            a_killed_backend_cancels_its_handlers_and_frees_their_locks,
+            a_database_that_is_down_is_503_and_never_busy,
+            clients_that_leave_at_random_leave_no_lock_in_the_server,
+            a_client_that_leaves_frees_its_lock_in_the_server,
+        );
+    };
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn those_who_wait_get_their_turn_over_two_instances() {
-    let shop = Shop::open().await;
-    let mut asking = tokio::task::JoinSet::new();
-    for number in 0..40 {
-        let address = [shop.one.address, shop.other.address][number % 2];
-        asking.spawn(async move { ask(address, "POST /patient").await.status() });
-    }
-    for status in asking.join_all().await {
-        // The handler answers 500 to one who is not alone.
-        assert_eq!(status, 200);
-    }
-    shop.close().await;
+mod axum {
+    every_scenario_on!(crate::http::servers::Axum);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn never_more_than_n_slots_over_two_instances_while_bodies_stream() {
-    let shop = Shop::open().await;
-    let mut inside = Vec::new();
-    for number in 0..SLOTS as usize {
-        let address = [shop.one.address, shop.other.address][number % 2];
-        let mut client = Client::asks(address, "GET /stream", "").await;
-        let head = client.reads_until("\r\n\r\n").await;
-        inside.push((head, client));
-    }
-    // The body goes on, so the slot is kept.
-    for instance in [&shop.one, &shop.other] {
-        let refused = ask(instance.address, "GET /stream").await;
-        assert_eq!(refused.status(), 503);
-        assert_eq!(refused.header("retry-after"), Some("1"));
-    }
-    let mut slots: Vec<_> = inside
-        .iter()
-        .map(|(head, _)| head.split("x-slot: ").nth(1).unwrap()[..1].to_owned())
-        .collect();
-    slots.sort();
-    assert_eq!(slots, ["0", "1", "2"]);
-    // Whoever leaves midway makes room for the other instance.
-    let (_, leaves) = inside.remove(0);
-    assert!(leaves.leave(client::Leave::Rst).await.is_none());
-    let other = shop.other.address;
-    eventually("there is room", async || {
-        let mut client = Client::asks(other, "GET /stream", "").await;
-        client.reads_until("\r\n\r\n").await.starts_with("HTTP/1.1 200")
-    })
-    .await;
-    drop(inside);
-    shop.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_killed_backend_cancels_its_handlers_and_frees_their_locks() {
-    let mut shop = Shop::open().await;
-    let client = Client::asks(shop.one.address, "POST /orders/42/charge", "connection: close\r\n").await;
-    shop.one.sees(Event::Entered).await;
-    shop.onlooker.terminate(shop.onlooker.holder().await).await;
-    shop.one.sees(Event::Dropped).await;
-    let answer = client.answer().await;
-    assert_eq!(answer.status(), 503);
-    assert!(answer.0.contains("urn:latchwork:problem:lock-lost"), "{answer:?}");
-    // A session that is ended says so a moment before it lets go of its locks.
-    let onlooker = &shop.onlooker;
-    eventually("the server has freed the lock", async || onlooker.held().await == 0).await;
-    shop.other.lets_go(1);
-    assert_eq!(ask(shop.other.address, "POST /orders/42/charge").await.status(), 200);
-    // The instance that lost its session opens another.
-    shop.one.lets_go(1);
-    let one = shop.one.address;
-    eventually("it works again", async || {
-        ask(one, "POST /orders/42/charge").await.status() == 200
-    })
-    .await;
-    shop.one.close().await;
-    shop.other.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_is_down_is_503_and_never_busy() {
-    let mut shop = Shop::open().await;
-    let client = Client::asks(shop.one.address, "POST /orders/42/charge", "connection: close\r\n").await;
-    shop.one.sees(Event::Entered).await;
-    shop.cluster.stop(StopMode::Immediate).unwrap();
-    assert_eq!(client.answer().await.status(), 503);
-    for request in [
-        "POST /orders/42/charge",
-        "POST /orders/7/charge",
-        "POST /complete",
-        "GET /stream",
-    ] {
-        for instance in [&shop.one, &shop.other] {
-            let begun = std::time::Instant::now();
-            let answer = ask(instance.address, request).await;
-            assert_eq!(answer.status(), 503, "{request}");
-            assert!(
-                answer.0.contains("urn:latchwork:problem:unavailable"),
-                "{request} {answer:?}"
-            );
-            assert!(
-                begun.elapsed() < Duration::from_secs(8),
-                "{request} {:?}",
-                begun.elapsed()
-            );
-        }
-    }
-    shop.cluster.restart(StopMode::Fast).unwrap();
-    shop.one.lets_go(100);
-    let one = shop.one.address;
-    eventually("it works again", async || {
-        ask(one, "POST /orders/42/charge").await.status() == 200
-    })
-    .await;
-    shop.one.close().await;
-    shop.other.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn clients_that_leave_at_random_leave_no_lock_in_the_server() {
-    const REQUESTS: [&str; 3] = ["POST /patient", "POST /complete", "GET /stream"];
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
-    let shop = Shop::open().await;
-    let mut clients = tokio::task::JoinSet::new();
-    for number in 0..300 {
-        let address = [shop.one.address, shop.other.address][number % 2];
-        let how = WAYS_TO_LEAVE[random.usize(..3)];
-        let request = format!("{} HTTP/1.1\r\nhost: t\r\n\r\n", REQUESTS[random.usize(..3)]).into_bytes();
-        let sent = if random.bool() {
-            request.len()
-        } else {
-            random.usize(..=request.len())
-        };
-        let pause = Duration::from_micros(random.u64(..4000));
-        clients.spawn(async move {
-            let mut client = Client::connect(address).await;
-            client.send(&request[..sent]).await;
-            // Not to wait for anything: a moment as good as any other.
-            tokio::time::sleep(pause).await;
-            let _rest = client.leave(how).await;
-        });
-    }
-    clients.join_all().await;
-    for instance in [&shop.one, &shop.other] {
-        assert_eq!(ask(instance.address, "POST /patient").await.status(), 200);
-    }
-    shop.close().await;
+mod actix {
+    every_scenario_on!(crate::http::servers::Actix);
 }

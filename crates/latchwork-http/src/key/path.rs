@@ -104,16 +104,25 @@ impl Param {
     pub fn optional(self) -> Self {
         Self { optional: true, ..self }
     }
+
+    fn push(&self, value: &str, parts: &mut KeyParts) -> Result<Option<()>, ExtractError> {
+        if value.is_empty() {
+            return nothing(self.optional, "a parameter in the path is empty");
+        }
+        push_decoded(value, parts)
+    }
 }
 
 impl<V: RequestView> ExtractKey<V> for Param {
     fn extract(&self, view: &V, parts: &mut KeyParts) -> Result<Option<()>, ExtractError> {
+        if let Some(value) = view.route_param(&self.name) {
+            return self.push(&value, parts);
+        }
         let Some(route) = view.matched_route() else {
             return nothing(self.optional, NO_ROUTE);
         };
         match template::capture(&route, view.path(), &self.name) {
-            Captured::Value(value) if !value.is_empty() => push_decoded(value, parts),
-            Captured::Value(_) => nothing(self.optional, "a parameter in the path is empty"),
+            Captured::Value(value) => self.push(value, parts),
             Captured::NoSuchName if self.optional => Ok(None),
             Captured::NoSuchName => Err(ExtractError::setup(format!(
                 "the route {route} has no parameter named {}",

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use latchwork_core::Guard;
-use latchwork_http::{LockAttempt, LockPolicy, OnDisconnect, Rejection, ResponseFormat};
+use latchwork_http::{LockAttempt, LockHold, LockPolicy, OnDisconnect, Rejection, ResponseFormat};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::{HeldLock, held::Hold, work::UnderLock};
+use super::{HeldLock, work::UnderLock};
 use crate::{
     PolicyBody, RequestHead,
     admission::{Admission, Admitted},
@@ -49,20 +49,15 @@ where
 impl Admission for LockPolicy<RequestHead> {
     type Grant = Guard;
     type Attempt = LockAttempt;
-    type Hold = Hold;
+    type Hold = LockHold;
     type Rest = ();
 
     fn attempt(&self, head: &RequestHead) -> Result<Option<LockAttempt>, Rejection> {
         self.attempt(head)
     }
 
-    fn admit(&self, guard: Guard, head: &mut RequestHead) -> Hold {
-        let (view, hold) = HeldLock::new(guard);
-        let outer = head.insert(view.clone());
-        if outer.is_some() {
-            head.insert(view.within(outer));
-        }
-        hold
+    fn admit(&self, guard: Guard, head: &mut RequestHead) -> LockHold {
+        HeldLock::put(guard, head)
     }
 
     fn disconnect(&self) -> OnDisconnect {

@@ -84,7 +84,7 @@ impl LockLayer {
     }
 
     /// Sets whether a handler is cancelled, and its request answered with 503, when its lock is lost while it runs:
-    /// others may hold it from then on. Default: yes. Otherwise the handler has [`HeldLock::lost`](crate::HeldLock::lost).
+    /// others may hold it from then on. Default: yes. Otherwise the handler has [`HeldLock::lost`](latchwork_http::HeldLock::lost).
     #[must_use]
     pub fn cancel_on_loss(self, cancel: bool) -> Self {
         self.map(|policy| policy.cancel_on_loss(cancel))

@@ -5,137 +5,51 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Duration,
 };
 
-use latchwork_http::LockPolicy;
+use latchwork_http::{LockHold, LockLost, LockPolicy};
 use pin_project_lite::pin_project;
-use tokio::time::timeout;
 use tracing::warn;
 
-use super::held::Hold;
 use crate::{
     RequestHead,
     admission::{Outcome, Under},
 };
 
-/// How long a response waits for the server's word that the lock is free. The lock is given up all the same.
-const RELEASE_LIMIT: Duration = Duration::from_secs(1);
-
-/// The lock was lost, and the handler dropped.
-struct LockLost;
-
 type Policy = LockPolicy<RequestHead>;
 
-type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
-
 pin_project! {
-    /// Polls a handler while the lock is held, and gives the lock up when it ends. A client that has the response in
-    /// its hands finds the lock free on every instance: so the output waits for the server's word.
-    ///
-    /// The handler comes first: whenever both are dropped, by a panic too, nothing of it runs without the lock.
+    /// A handler under its lock, and the policy that says what a lost lock is answered with.
     pub(super) struct UnderLock<F>
     where
         F: Future,
     {
         #[pin]
-        handler: Option<F>,
-        lost: Option<Boxed>,
-        hold: Option<Hold>,
+        work: latchwork_http::UnderLock<F>,
         policy: Arc<Policy>,
-        output: Option<F::Output>,
-        release: Option<Boxed>,
     }
 }
 
 impl<F: Future> Under<Policy, F> for UnderLock<F> {
-    fn new(handler: F, hold: Hold, policy: &Arc<Policy>) -> Self {
+    fn new(handler: F, hold: LockHold, policy: &Arc<Policy>) -> Self {
         Self {
-            handler: Some(handler),
-            lost: None,
-            hold: Some(hold),
+            work: latchwork_http::UnderLock::new(handler, hold, policy.cancels_on_loss()),
             policy: Arc::clone(policy),
-            output: None,
-            release: None,
         }
-    }
-}
-
-impl<F: Future> UnderLock<F> {
-    /// Polls the handler, unless its lock is lost.
-    fn poll_handler(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<F::Output, LockLost>> {
-        let this = self.project();
-        let cancel_on_loss = this.policy.cancels_on_loss();
-        if cancel_on_loss && this.hold.as_ref().is_some_and(Hold::is_lost) {
-            return Poll::Ready(Err(LockLost));
-        }
-        let Some(handler) = this.handler.as_pin_mut() else {
-            // Polled again after it was ready.
-            return Poll::Pending;
-        };
-        if let Poll::Ready(output) = handler.poll(context) {
-            return Poll::Ready(Ok(output));
-        }
-        if cancel_on_loss {
-            if this.lost.is_none() {
-                *this.lost = this.hold.as_ref().and_then(Hold::lost).map(|lost| Box::pin(lost) as _);
-            }
-            if let Some(lost) = this.lost {
-                ready!(lost.as_mut().poll(context));
-                return Poll::Ready(Err(LockLost));
-            }
-        }
-        Poll::Pending
     }
 }
 
 impl<F: Future<Output = Result<R, E>>, R, E> Future for UnderLock<F> {
     type Output = Outcome<Policy, R, E>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.release.is_none() {
-            let output = ready!(self.as_mut().poll_handler(context));
-            let mut this = self.as_mut().project();
-            this.handler.set(None);
-            *this.lost = None;
-            let hold = this.hold.take();
-            match output {
-                Ok(output) => {
-                    *this.output = Some(output);
-                    *this.release = hold.map(|hold| Box::pin(released(hold)) as _);
-                }
-                Err(LockLost) => {
-                    warn!(target: "latchwork::tower", "a lock was lost while its request was handled");
-                    return Poll::Ready(Err(this.policy.lost()));
-                }
-            }
-        }
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        if let Some(release) = this.release {
-            ready!(release.as_mut().poll(context));
-        }
-        match this.output.take() {
-            Some(output) => Poll::Ready(Ok(output.map(|response| (response, ())))),
-            // Polled again after it was ready.
-            None => Poll::Pending,
-        }
-    }
-}
-
-/// Gives a lock up now, and resolves when the server has said so.
-fn released(hold: Hold) -> impl Future<Output = ()> + Send {
-    let release = hold.release();
-    async move {
-        let Some(release) = release else { return };
-        match timeout(RELEASE_LIMIT, release).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                let error: &dyn std::error::Error = &error;
-                warn!(target: "latchwork::tower", error, "a request was handled, and its lock may not have been held to the end");
+        Poll::Ready(match ready!(this.work.poll(context)) {
+            Ok(output) => Ok(output.map(|response| (response, ()))),
+            Err(LockLost { .. }) => {
+                warn!(target: "latchwork::tower", "a lock was lost while its request was handled");
+                Err(this.policy.lost())
             }
-            Err(_) => {
-                warn!(target: "latchwork::tower", "the server has not said that a lock is free; responding anyway")
-            }
-        }
+        })
     }
 }

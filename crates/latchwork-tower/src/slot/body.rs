@@ -5,9 +5,9 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
+use latchwork_http::PermitHold;
 use pin_project_lite::pin_project;
 
-use super::held::Hold;
 use crate::{PolicyBody, admission::Carries};
 
 pin_project! {
@@ -18,16 +18,16 @@ pin_project! {
     pub struct SlotBody<B> {
         #[pin]
         body: PolicyBody<B>,
-        hold: Option<Hold>,
+        hold: Option<PermitHold>,
     }
 }
 
-impl<B> Carries<B, Option<Hold>> for SlotBody<B>
+impl<B> Carries<B, Option<PermitHold>> for SlotBody<B>
 where
     B: Body,
     B::Data: From<Bytes>,
 {
-    fn new(body: PolicyBody<B>, rest: Option<Option<Hold>>) -> Self {
+    fn new(body: PolicyBody<B>, rest: Option<Option<PermitHold>>) -> Self {
         let hold = rest.flatten().filter(|_| !body.is_end_stream());
         Self { body, hold }
     }

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use latchwork_core::Permit;
-use latchwork_http::{OnDisconnect, Rejection, ResponseFormat, SlotAttempt, SlotPolicy};
+use latchwork_http::{OnDisconnect, PermitHold, Rejection, ResponseFormat, SlotAttempt, SlotPolicy};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::{HeldPermit, SlotBody, held::Hold, work::WithSlot};
+use super::{HeldPermit, SlotBody, work::WithSlot};
 use crate::{
     RequestHead,
     admission::{Admission, Admitted},
@@ -49,21 +49,16 @@ where
 impl Admission for SlotPolicy<RequestHead> {
     type Grant = Permit;
     type Attempt = SlotAttempt;
-    type Hold = Hold;
+    type Hold = PermitHold;
     /// The body keeps the slot, unless that ends with the response.
-    type Rest = Option<Hold>;
+    type Rest = Option<PermitHold>;
 
     fn attempt(&self, head: &RequestHead) -> Result<Option<SlotAttempt>, Rejection> {
         self.attempt(head)
     }
 
-    fn admit(&self, permit: Permit, head: &mut RequestHead) -> Hold {
-        let (view, hold) = HeldPermit::new(permit);
-        let outer = head.insert(view.clone());
-        if outer.is_some() {
-            head.insert(view.within(outer));
-        }
-        hold
+    fn admit(&self, permit: Permit, head: &mut RequestHead) -> PermitHold {
+        HeldPermit::put(permit, head)
     }
 
     fn disconnect(&self) -> OnDisconnect {

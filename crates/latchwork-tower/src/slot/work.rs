@@ -7,10 +7,9 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use latchwork_http::SlotPolicy;
+use latchwork_http::{PermitHold, SlotPolicy};
 use pin_project_lite::pin_project;
 
-use super::held::Hold;
 use crate::{
     RequestHead,
     admission::{Outcome, Under},
@@ -25,13 +24,13 @@ pin_project! {
     pub(super) struct WithSlot<F> {
         #[pin]
         handler: F,
-        hold: Option<Hold>,
+        hold: Option<PermitHold>,
         until_response: bool,
     }
 }
 
 impl<F> Under<Policy, F> for WithSlot<F> {
-    fn new(handler: F, hold: Hold, policy: &Arc<Policy>) -> Self {
+    fn new(handler: F, hold: PermitHold, policy: &Arc<Policy>) -> Self {
         Self {
             handler,
             hold: Some(hold),

@@ -61,7 +61,7 @@ async fn of_several_locks_the_handler_sees_the_innermost_and_the_others_through_
     let locks = Locks::in_memory();
     let layer = |key| LockLayer::new(locks.clone(), Key::bigint(key)).unwrap();
     let handler = |lock: HeldLock| async move {
-        let keys = std::iter::successors(Some(&lock), |lock| lock.outer()).map(HeldLock::key);
+        let keys = std::iter::successors(Some(&*lock), |lock| lock.outer()).map(|lock| lock.key());
         assert_eq!(keys.collect::<Vec<_>>(), [3, 2, 1].map(Key::bigint));
     };
     let app = Router::new().route("/", get(handler).layer((layer(1), layer(2), layer(3))));

@@ -90,7 +90,7 @@ impl UnaryService<Vec<u8>> for Echo {
     fn call(&mut self, request: Request<Vec<u8>>) -> Self::Future {
         let stage = self.0.clone();
         Box::pin(async move {
-            let held = request.extensions().get().is_none_or(HeldLock::is_held);
+            let held = request.extensions().get().is_none_or(|lock: &HeldLock| lock.is_held());
             let fails = request.metadata().get("x-key").is_some_and(|key| key == "fails");
             stage.play().await;
             if held && !fails {

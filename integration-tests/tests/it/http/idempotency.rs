@@ -4,14 +4,13 @@ mod instance;
 
 use std::{net::SocketAddr, sync::atomic::Ordering};
 
-use latchwork_harness::Cluster;
+use latchwork_harness::{
+    Cluster,
+    http::{Answer, Client, Event, Leave},
+};
 use latchwork_postgres::schema;
 
 use self::instance::{CAP, Instance};
-use super::{
-    client::{Answer, Client, Leave},
-    instance::Event,
-};
 use crate::onlooker::{Onlooker, eventually, quick};
 
 struct Shop {

@@ -4,11 +4,13 @@ mod instance;
 
 use std::net::SocketAddr;
 
-use latchwork_harness::{Cluster, StopMode};
+use latchwork_harness::{
+    Cluster, StopMode,
+    http::{Answer, Client},
+};
 use latchwork_postgres::schema;
 
 use self::instance::Instance;
-use super::client::{Answer, Client};
 use crate::onlooker::{Onlooker, quick};
 
 struct Shop {

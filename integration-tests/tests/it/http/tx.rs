@@ -6,13 +6,12 @@ mod leaving;
 mod outages;
 mod provider;
 
-use latchwork_harness::Cluster;
+use latchwork_harness::{
+    Cluster,
+    http::{Answer, Client, Event, ask},
+};
 
 use self::instance::Instance;
-use super::{
-    client::{Answer, Client, ask},
-    instance::Event,
-};
 use crate::onlooker::{Onlooker, assert_quiet, eventually};
 
 /// One database, and two instances that share nothing else.

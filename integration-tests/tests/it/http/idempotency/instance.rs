@@ -19,20 +19,15 @@ use axum::{
 };
 use deadpool_postgres::{Manager, Pool};
 use latchwork_core::Locks;
+use latchwork_harness::http::{Event, Stage, Watcher, stage};
 use latchwork_postgres::{
     Postgres, PostgresOptions,
     transaction::{DeadpoolTx, PooledTx},
 };
 use latchwork_tower::{IdempotencyLayer, OnDisconnect, key::header};
-use tokio::{
-    net::TcpListener,
-    sync::{Semaphore, mpsc},
-    task::JoinHandle,
-    time::timeout,
-};
+use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_postgres::NoTls;
 
-use super::super::instance::{Event, Stage};
 use crate::onlooker::{SOON, connect};
 
 type LockedTx = latchwork_tower::LockedTx<PooledTx>;
@@ -43,8 +38,7 @@ pub(super) const CAP: usize = 1000;
 
 pub(super) struct Instance {
     pub(super) address: SocketAddr,
-    events: mpsc::UnboundedReceiver<Event>,
-    go: Arc<Semaphore>,
+    watcher: Watcher,
     /// How often the handler that works elsewhere has worked.
     pub(super) mails: Arc<AtomicUsize>,
     postgres: Postgres,
@@ -62,11 +56,10 @@ impl Instance {
         let manager = Manager::new(url.parse().unwrap(), NoTls);
         let pool = Pool::builder(manager).max_size(8).build().unwrap();
         let postgres = connect(url, options).await;
-        let (to, events) = mpsc::unbounded_channel();
-        let go = Arc::new(Semaphore::new(0));
+        let (stage, watcher) = stage();
         let mails = Arc::new(AtomicUsize::new(0));
         let service = Service {
-            stage: Stage::new(to, Arc::clone(&go)),
+            stage,
             mails: Arc::clone(&mails),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -75,8 +68,7 @@ impl Instance {
         let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self {
             address,
-            events,
-            go,
+            watcher,
             mails,
             postgres,
             server,
@@ -84,12 +76,11 @@ impl Instance {
     }
 
     pub(super) async fn sees(&mut self, event: Event) {
-        let seen = timeout(SOON, self.events.recv()).await.expect("it happens in time");
-        assert_eq!(seen, Some(event));
+        self.watcher.sees(event).await;
     }
 
     pub(super) fn lets_go(&self, handlers: usize) {
-        self.go.add_permits(handlers);
+        self.watcher.lets_go(handlers);
     }
 
     pub(super) async fn close(self) {

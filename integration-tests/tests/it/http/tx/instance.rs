@@ -1,6 +1,6 @@
 //! One instance of a service whose requests have transactions.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use axum::{
     Router,
@@ -9,18 +9,11 @@ use axum::{
     routing::post,
 };
 use deadpool_postgres::{Manager, Pool};
+use latchwork_harness::http::{Event, Stage, Watcher, stage};
 use latchwork_postgres::transaction::{DeadpoolTx, PooledTx};
 use latchwork_tower::{OnDisconnect, TxLockLayer, key::param};
-use tokio::{
-    net::TcpListener,
-    sync::{Semaphore, mpsc},
-    task::JoinHandle,
-    time::timeout,
-};
+use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_postgres::NoTls;
-
-use super::super::instance::{Event, Stage};
-use crate::onlooker::SOON;
 
 type LockedTx = latchwork_tower::LockedTx<PooledTx>;
 type Layer = TxLockLayer<DeadpoolTx>;
@@ -28,8 +21,7 @@ type Layer = TxLockLayer<DeadpoolTx>;
 pub(super) struct Instance {
     pub(super) address: SocketAddr,
     pub(super) pool: Pool,
-    events: mpsc::UnboundedReceiver<Event>,
-    go: Arc<Semaphore>,
+    watcher: Watcher,
     server: JoinHandle<()>,
 }
 
@@ -37,9 +29,7 @@ impl Instance {
     pub(super) async fn start(url: &str, size: usize) -> Self {
         let manager = Manager::new(url.parse().unwrap(), NoTls);
         let pool = Pool::builder(manager).max_size(size).build().unwrap();
-        let (to, events) = mpsc::unbounded_channel();
-        let go = Arc::new(Semaphore::new(0));
-        let stage = Stage::new(to, Arc::clone(&go));
+        let (stage, watcher) = stage();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let app = app(&pool, stage);
@@ -47,19 +37,17 @@ impl Instance {
         Self {
             address,
             pool,
-            events,
-            go,
+            watcher,
             server,
         }
     }
 
     pub(super) async fn sees(&mut self, event: Event) {
-        let seen = timeout(SOON, self.events.recv()).await.expect("it happens in time");
-        assert_eq!(seen, Some(event));
+        self.watcher.sees(event).await;
     }
 
     pub(super) fn lets_go(&self, handlers: usize) {
-        self.go.add_permits(handlers);
+        self.watcher.lets_go(handlers);
     }
 }
 

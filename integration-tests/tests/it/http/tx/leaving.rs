@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
+use latchwork_harness::http::WAYS_TO_LEAVE;
+
 use super::{Client, Event, Shop, ask};
-use crate::{
-    http::client::WAYS_TO_LEAVE,
-    onlooker::{assert_quiet, eventually},
-};
+use crate::onlooker::{assert_quiet, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_frees_the_lock_and_stores_nothing() {

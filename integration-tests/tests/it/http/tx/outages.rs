@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use latchwork_harness::{Cluster, Proxy, StopMode};
+use latchwork_harness::{Cluster, Proxy, StopMode, http::WAYS_TO_LEAVE};
 
 use super::{Client, Event, Instance, Shop, TABLES, ask, is_problem};
 use crate::onlooker::{Onlooker, eventually, within};
@@ -50,7 +50,7 @@ async fn a_backend_that_is_killed_during_commit_is_500_and_says_that_nobody_know
 async fn a_client_that_leaves_during_commit_does_not_stop_it() {
     let shop = Shop::with_pools_of(1).await;
     shop.onlooker.0.batch_execute(SLOW_COMMIT).await.unwrap();
-    for how in super::super::client::WAYS_TO_LEAVE {
+    for how in WAYS_TO_LEAVE {
         let before = shop.charges().await;
         let client = Client::asks(shop.one.address, "POST /status/200", "").await;
         shop.onlooker.waiter().await;

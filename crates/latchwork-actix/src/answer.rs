@@ -1,0 +1,70 @@
+//! From the answers of the policies to responses of actix-web, which has its own types of them.
+
+use std::fmt;
+
+use actix_web::{
+    HttpResponse, ResponseError,
+    body::{EitherBody, MessageBody},
+    dev::{ServiceRequest, ServiceResponse},
+    http::{
+        StatusCode,
+        header::{HeaderName, HeaderValue},
+    },
+};
+use bytes::Bytes;
+use http::Response;
+
+/// The answer to a request that is not let in. It is no error, so that every middleware outside sees a response.
+pub(crate) fn refuse<B: MessageBody>(
+    request: ServiceRequest,
+    response: &Response<Bytes>,
+) -> ServiceResponse<EitherBody<B>> {
+    request.into_response(answer(response)).map_into_right_body()
+}
+
+/// Both sides know the same statuses and headers, in different versions of one crate.
+pub(crate) fn answer(response: &Response<Bytes>) -> HttpResponse {
+    let mut answer = HttpResponse::build(status(response));
+    for (name, value) in response.headers() {
+        let name = HeaderName::from_bytes(name.as_str().as_bytes());
+        let value = HeaderValue::from_bytes(value.as_bytes());
+        if let (Ok(name), Ok(value)) = (name, value) {
+            answer.append_header((name, value));
+        }
+    }
+    answer.body(response.body().clone())
+}
+
+fn status(response: &Response<Bytes>) -> StatusCode {
+    StatusCode::from_u16(response.status().as_u16()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// The handler was stopped midway. The request went with it, and without one actix-web has no response but that of an
+/// error.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    what: &'static str,
+    response: Response<Bytes>,
+}
+
+impl Stopped {
+    pub(crate) const fn new(what: &'static str, response: Response<Bytes>) -> Self {
+        Self { what, response }
+    }
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)
+    }
+}
+
+impl ResponseError for Stopped {
+    fn status_code(&self) -> StatusCode {
+        status(&self.response)
+    }
+
+    fn error_response(&self) -> HttpResponse {
+        answer(&self.response)
+    }
+}

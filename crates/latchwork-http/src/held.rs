@@ -1,0 +1,7 @@
+//! What a request holds while it is handled, and what its handler sees of that.
+
+mod lock;
+mod permit;
+
+pub use lock::{HeldLock, LockHold};
+pub use permit::{HeldPermit, PermitHold};

@@ -1,0 +1,140 @@
+use std::{
+    fmt,
+    future::{Future, pending},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use latchwork_core::{Guard, HoldState, Key, Mode, ReleaseError};
+
+/// The lock that the request being handled holds, as its handler sees it.
+///
+/// It is a view: keeping it does not keep the lock, which ends with the handler's future. The adapters have a type of
+/// their own around it, which is an extractor. Of several policies the handler sees the innermost, and the others by
+/// [`outer`](Self::outer).
+#[derive(Clone)]
+pub struct HeldLock {
+    key: Key,
+    mode: Mode,
+    guard: Arc<Mutex<Option<Guard>>>,
+    outer: Option<Box<Self>>,
+}
+
+impl HeldLock {
+    /// Parts a guard into what the handler sees and what keeps the lock.
+    pub fn new(guard: Guard) -> (Self, LockHold) {
+        let (key, mode) = (guard.key(), guard.mode());
+        let guard = Arc::new(Mutex::new(Some(guard)));
+        let hold = LockHold(Arc::clone(&guard));
+        let view = Self {
+            key,
+            mode,
+            guard,
+            outer: None,
+        };
+        (view, hold)
+    }
+
+    /// Adds what the next policy outside holds.
+    #[must_use]
+    pub fn within(self, outer: Option<Self>) -> Self {
+        Self {
+            outer: outer.map(Box::new),
+            ..self
+        }
+    }
+
+    /// The key that is held.
+    #[must_use]
+    pub const fn key(&self) -> Key {
+        self.key
+    }
+
+    /// How it is held.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether the key can be believed to be held right now. False once the request has been handled.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        lock(&self.guard).as_ref().is_some_and(Guard::is_held)
+    }
+
+    /// How far the hold can be believed right now; `None` once the request has been handled.
+    #[must_use]
+    pub fn state(&self) -> Option<HoldState> {
+        lock(&self.guard).as_ref().map(Guard::state)
+    }
+
+    /// Resolves when the hold has ended without our release; never otherwise.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        let lost = lock(&self.guard).as_ref().map(Guard::lost);
+        async move {
+            match lost {
+                Some(lost) => lost.await,
+                None => pending().await,
+            }
+        }
+    }
+
+    /// The lock of the next policy outside.
+    #[must_use]
+    pub fn outer(&self) -> Option<&Self> {
+        self.outer.as_deref()
+    }
+}
+
+impl fmt::Debug for HeldLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldLock")
+            .field("key", &self.key)
+            .field("mode", &self.mode)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What keeps the lock of a [`HeldLock`]: it is given up when this is dropped, whoever has a view of it.
+///
+/// [`UnderLock`](crate::UnderLock) carries it along with a handler.
+#[must_use = "the lock is given up when this is dropped"]
+pub struct LockHold(Arc<Mutex<Option<Guard>>>);
+
+impl LockHold {
+    pub(crate) fn is_lost(&self) -> bool {
+        lock(&self.0).as_ref().map(Guard::state) == Some(HoldState::Lost)
+    }
+
+    pub(crate) fn lost(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        lock(&self.0).as_ref().map(Guard::lost)
+    }
+
+    /// Gives the lock up now; the future tells what became of it.
+    pub(crate) fn release(self) -> Option<impl Future<Output = Result<(), ReleaseError>> + Send> {
+        let guard = lock(&self.0).take();
+        guard.map(Guard::release)
+    }
+}
+
+impl Drop for LockHold {
+    fn drop(&mut self) {
+        let guard = lock(&self.0).take();
+        drop(guard);
+    }
+}
+
+impl fmt::Debug for LockHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockHold").finish_non_exhaustive()
+    }
+}
+
+/// No code of others runs under the mutex, so a panic elsewhere leaves nothing half done.
+fn lock(guard: &Mutex<Option<Guard>>) -> MutexGuard<'_, Option<Guard>> {
+    guard.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,48 @@
+//! Two instances of one service on one database, and who looks at both from outside.
+
+use std::sync::Arc;
+
+use latchwork_harness::Cluster;
+
+use super::{instance::Instance, servers::Server};
+use crate::onlooker::{Onlooker, eventually, loud, quick};
+
+pub(super) struct Shop {
+    pub(super) cluster: Cluster,
+    pub(super) onlooker: Onlooker,
+    pub(super) one: Instance,
+    pub(super) other: Instance,
+}
+
+impl Shop {
+    pub(super) async fn open<S: Server>() -> Self {
+        let cluster = Cluster::start().unwrap();
+        let onlooker = Onlooker::new(&cluster.url()).await;
+        let inside = Arc::default();
+        let one = Instance::start::<S>(&cluster.url(), quick(), &inside).await;
+        let other = Instance::start::<S>(&cluster.url(), quick(), &inside).await;
+        Self {
+            cluster,
+            onlooker,
+            one,
+            other,
+        }
+    }
+
+    /// Ends both instances, and sees that the server has nothing left and nothing to complain of, but for waits that
+    /// were cancelled because their clients have left.
+    pub(super) async fn close(self) {
+        self.one.close().await;
+        self.other.close().await;
+        // The server notices the end of a connection a moment later.
+        let onlooker = &self.onlooker;
+        eventually("nothing is left", async || {
+            onlooker.held().await + onlooker.queued().await == 0
+        })
+        .await;
+        let complaints = loud(&self.cluster)
+            .into_iter()
+            .filter(|line| !line.contains("canceling statement due to user request"));
+        assert_eq!(complaints.collect::<Vec<_>>(), Vec::<String>::new());
+    }
+}
