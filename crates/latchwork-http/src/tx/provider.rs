@@ -14,8 +14,8 @@ pub trait TxProvider: Clone + Send + Sync + 'static {
     /// [`LockedTx`](crate::tx::LockedTx), so it should let them neither commit nor roll back.
     type Tx: Send + 'static;
 
-    /// Begins a transaction in READ COMMITTED and takes its lock as the first thing; `None` if others have it, or had it
-    /// for as long as the request waits. In time, whatever the database does.
+    /// Begins a transaction in READ COMMITTED and takes its lock as the first thing; `None` if others have it, or had
+    /// it for as long as the request waits. In time, whatever the database does.
     ///
     /// # Errors
     ///

@@ -26,6 +26,9 @@ pub use pooled::PooledTx;
 /// A request has its connection from before its handler runs until its transaction has ended, so the pool's size is how
 /// many run or wait at once. Its handler works on that connection; a pool of one serves one request after the other.
 ///
+/// A rollback undoes what belongs to the transaction. What a handler does to the session, such as `SET`, `LISTEN` or a
+/// lock of session scope, stays on the pooled connection; the pool's `RecyclingMethod::Clean` clears it away.
+///
 /// # Examples
 ///
 /// ```no_run
@@ -63,8 +66,8 @@ impl TxProvider for DeadpoolTx {
     type Tx = PooledTx;
 
     /// A request that is abandoned while the server waits for the lock keeps its connection to the end of the slice, a
-    /// little more than a second: to close it would leave the server waiting all the same, and let the pool open another
-    /// beside it.
+    /// little more than a second: to close it would leave the server waiting all the same, and let the pool open
+    /// another beside it.
     async fn begin(&self, request: TxRequest) -> Result<Option<PooledTx>, TxError> {
         let begun = Instant::now();
         let (tx, granted) = open(&self.pool, &request, begun + request.answer_within()).await?;
@@ -284,8 +287,8 @@ impl<'a> FromSql<'a> for Raw {
     }
 }
 
-/// Says whether it has begun a transaction, for on a connection with an open one BEGIN only warns. The setting goes with
-/// the transaction, whoever ends it.
+/// Says whether it has begun a transaction, for on a connection with an open one BEGIN only warns. The setting goes
+/// with the transaction, whoever ends it.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL latchwork.transaction = 'open'; \
      SELECT pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp(), \
      pg_catalog.pg_backend_pid(), pg_catalog.date_part('epoch', pg_catalog.transaction_timestamp())";

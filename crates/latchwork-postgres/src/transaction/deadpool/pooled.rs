@@ -7,8 +7,8 @@ use tracing::warn;
 
 use crate::transaction::{TransactionExt, sealed::HasClient};
 
-/// An open transaction on a connection of a pool, which it gives back when it has ended in order. Dropped, it closes its
-/// connection.
+/// An open transaction on a connection of a pool, which it gives back when it has ended in order. Dropped, it closes
+/// its connection.
 ///
 /// It is a `tokio_postgres::Client` for everything but transactions: its `transaction()` would COMMIT this one, and
 /// needs a `&mut Client`, which there is none of. Nor may statements end it: a COMMIT or ROLLBACK of the handler's is
