@@ -163,8 +163,9 @@ async fn open(
                 return Ok((tx, granted));
             }
             Err(error) if !is_in_transaction(&error) => return Err(TxError::unavailable(error)),
-            // Somebody has left a transaction open on it. That is not ours to commit: it goes with its connection.
-            _ => drop(tx),
+            // Somebody has left a transaction open on it, which is not ours to commit. It may have our lock by now, and
+            // would keep it for a moment from the next connection if this one was only closed.
+            _ => DeadpoolTx::rollback(tx).await?,
         }
     }
 }

@@ -147,7 +147,7 @@ async fn a_begin_that_is_dropped_midway_leaves_nothing() {
 
 /// What somebody else has left open on a pooled connection is neither committed nor in the way.
 #[tokio::test]
-async fn a_connection_that_comes_with_a_transaction_is_closed() {
+async fn a_transaction_that_a_connection_comes_with_is_rolled_back_first() {
     let cluster = Cluster::start().unwrap();
     cluster.psql("CREATE TABLE leaked (n int)").unwrap();
     let pool = pool(&cluster, 1);
