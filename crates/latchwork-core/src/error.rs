@@ -11,6 +11,12 @@ use crate::{
 #[derive(Clone)]
 pub struct EngineCause(Arc<dyn Error + Send + Sync>);
 
+impl EngineCause {
+    pub(crate) const fn new(cause: Arc<dyn Error + Send + Sync>) -> Self {
+        Self(cause)
+    }
+}
+
 impl fmt::Debug for EngineCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -97,7 +103,7 @@ impl AcquireError {
         match error.kind() {
             EngineErrorKind::Unavailable => Self::Unavailable { key, source },
             EngineErrorKind::ConnectionLost => Self::ConnectionLost { key, source },
-            EngineErrorKind::Refused => Self::Refused { source },
+            EngineErrorKind::Refused | EngineErrorKind::Setup => Self::Refused { source },
             EngineErrorKind::CapacityExceeded => Self::CapacityExceeded { key, source },
             EngineErrorKind::Closed => Self::Closed,
             EngineErrorKind::Failed => Self::Backend { key, source },

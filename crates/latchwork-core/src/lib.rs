@@ -8,6 +8,7 @@
 //!   without a word to the server, within a [`HandOverBound`].
 //! - The engine in [`memory`] keeps locks inside the process. The engine for PostgreSQL is the crate
 //!   `latchwork-postgres`.
+//! - [`rate`] limits how often something may happen, over all processes that share a database.
 //!
 //! # Examples
 //!
@@ -36,6 +37,7 @@ pub mod key;
 mod locks;
 pub mod memory;
 mod mode;
+pub mod rate;
 mod session;
 pub mod slots;
 mod stats;

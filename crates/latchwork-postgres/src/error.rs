@@ -46,6 +46,24 @@ pub enum StatementError {
         /// The limit that ran out.
         limit: std::time::Duration,
     },
+    /// The tables of latchwork are missing, or are not those of this version.
+    #[error(
+        "the tables of latchwork are missing, or older than this program: install them once, with \
+         latchwork_postgres::schema::install or the SQL that schema::sql() gives"
+    )]
+    TablesMissing {
+        /// What the server says.
+        source: DriverError,
+    },
+    /// The role of this process may not use the tables of latchwork.
+    #[error(
+        "this role may not use the tables of latchwork: grant it USAGE on schema latchwork, and SELECT, INSERT, UPDATE \
+         and DELETE on the tables in it"
+    )]
+    TablesForbidden {
+        /// What the server says.
+        source: DriverError,
+    },
     /// Anything else.
     #[error("the server reports an error")]
     Server {
@@ -64,9 +82,24 @@ impl StatementError {
         }
     }
 
+    /// As [`StatementError::from_driver`], for a statement that uses our tables.
+    pub(crate) fn from_driver_of_tables(source: DriverError) -> Self {
+        match source.code() {
+            Some(
+                &(SqlState::UNDEFINED_TABLE
+                | SqlState::INVALID_SCHEMA_NAME
+                | SqlState::UNDEFINED_COLUMN
+                | SqlState::INVALID_COLUMN_REFERENCE),
+            ) => Self::TablesMissing { source },
+            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Self::TablesForbidden { source },
+            _ => Self::from_driver(source),
+        }
+    }
+
     const fn kind(&self) -> EngineErrorKind {
         match self {
             Self::LockTableFull { .. } | Self::TooManyHeld { .. } => EngineErrorKind::CapacityExceeded,
+            Self::TablesMissing { .. } | Self::TablesForbidden { .. } => EngineErrorKind::Setup,
             Self::Silent { .. } => EngineErrorKind::Unavailable,
             Self::SessionEnded { .. } => EngineErrorKind::ConnectionLost,
             Self::Cancelled { .. } | Self::Server { .. } => EngineErrorKind::Failed,

@@ -29,6 +29,7 @@
 //! # }
 //! ```
 
+mod backoff;
 mod batch;
 pub mod checks;
 pub mod config;
@@ -45,7 +46,9 @@ mod options;
 mod postgres;
 mod queue;
 mod quiet_waker;
+mod rates;
 mod room;
+pub mod schema;
 mod shared;
 mod sql;
 mod sqlstate;
@@ -67,3 +70,4 @@ pub use identity::Identity;
 pub use inspect::Inspection;
 pub use options::{PostgresOptions, Timing};
 pub use postgres::Postgres;
+pub use rates::RateOptions;

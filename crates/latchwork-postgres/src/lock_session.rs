@@ -21,6 +21,7 @@ use tokio::time::{Instant, Sleep, sleep, timeout};
 use tracing::warn;
 
 use crate::{
+    backoff::{Backoff, GOOD_AFTER},
     connect::{ConnectError, Connected},
     error::{StatementError, connection_lost},
     in_flight::{Arrived, InFlight},
@@ -32,14 +33,8 @@ use crate::{
     wait::Wait,
 };
 
-/// The shortest and the longest pause between two attempts to connect.
-const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
-
 /// Added to the number of pending requests of a session that takes no more.
 const RETIRED: usize = usize::MAX / 2;
-
-/// A connection that has held for so long was a good one.
-const GOOD_AFTER: Duration = Duration::from_secs(1);
 
 /// What others see of a lock session.
 #[derive(Debug)]
@@ -134,7 +129,7 @@ impl LockSession {
 
     /// Owns the session until the engine closes.
     pub(crate) async fn run(self: Arc<Self>, shared: Arc<Shared>, mut first: Option<Connected>) {
-        let mut failures = 0;
+        let mut backoff = Backoff::default();
         while !self.inbox.is_closing() {
             let connected = match first.take() {
                 Some(connected) => Ok(connected),
@@ -145,23 +140,19 @@ impl LockSession {
                     let begun = shared.clock.now();
                     self.serve(&shared, shared.link(connected, shared.on_silence(self.primary)))
                         .await;
-                    failures = if shared.clock.now().since(begun) < GOOD_AFTER {
-                        failures + 1
-                    } else {
-                        0
-                    };
+                    if shared.clock.now().since(begun) >= GOOD_AFTER {
+                        backoff.reset();
+                        continue;
+                    }
                 }
                 Err(error) if self.primary => {
                     let permanent = error.is_permanent();
                     let error = shared.connect_failed(error);
                     self.fail(permanent, &error);
-                    failures += 1;
                 }
                 Err(error) => return self.give_up(&shared, &error).await,
             }
-            if failures > 0 {
-                self.pause(failures).await;
-            }
+            self.pause(backoff.next()).await;
         }
         self.inbox.end();
         self.fail(true, &EngineError::new(EngineErrorKind::Closed));
@@ -213,11 +204,9 @@ impl LockSession {
         failed.fail(error);
     }
 
-    /// Waits before the next attempt to connect, longer after each failure, or until the engine closes.
-    async fn pause(&self, failures: u32) {
-        let (shortest, longest) = BACKOFF;
-        let pause = shortest.saturating_mul(1 << failures.clamp(1, 10)).min(longest);
-        let mut timer = pin!(sleep(Shared::jittered(pause)));
+    /// Waits before the next attempt to connect, or until the engine closes.
+    async fn pause(&self, pause: Duration) {
+        let mut timer = pin!(sleep(pause));
         poll_fn(|context| {
             if self.inbox.poll_closing(context).is_ready() {
                 return Poll::Ready(());

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use latchwork_core::{Locks, key::Registry};
+use latchwork_core::{Locks, key::Registry, rate::RateLimits};
 use tokio::runtime::Handle;
 
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     identity::Identity,
     inspect::{InspectError, Inspection},
     options::PostgresOptions,
+    rates::{PostgresRates, RateOptions},
     shared::{Availability, Shared},
 };
 
@@ -75,6 +76,34 @@ impl Postgres {
     #[must_use]
     pub fn locks(&self) -> Locks {
         self.locks.clone()
+    }
+
+    /// Rate limits over all processes that use this database. They need the tables of [`schema`](crate::schema).
+    ///
+    /// They have a session of their own, which connects in the background, and which ends with
+    /// [`RateLimits::close`] or when the last clone is gone; closing the locks does not end it. A service makes them once
+    /// and clones them: those of a second call have another session, though they count together.
+    ///
+    /// The namespace is that of `options`, not that of the locks.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use latchwork_core::rate::Quota;
+    /// # use latchwork_postgres::{Postgres, RateOptions};
+    /// # async fn search(postgres: &Postgres) -> Result<(), Box<dyn std::error::Error>> {
+    /// let rates = postgres.rate_limits(RateOptions::default());
+    /// let quota = Quota::per_second(10)?.with_burst(20)?;
+    /// if !rates.check(["search", "user 42"], quota, 1).await?.is_allowed() {
+    ///     println!("too many");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn rate_limits(&self, options: RateOptions) -> RateLimits {
+        let engine = PostgresRates::begin(&self.shared, &options);
+        RateLimits::new(Arc::new(engine), options.limits)
     }
 
     /// Looks who holds which advisory key of this database, and who queues for it. The question goes over a connection

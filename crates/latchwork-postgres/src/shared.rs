@@ -24,7 +24,7 @@ use crate::{
     identity::Identity,
     link::{Link, OnSilence},
     lock_session::LockSession,
-    options::PostgresOptions,
+    options::{PostgresOptions, Timing},
     queue::WaiterPool,
     room::Room,
     sync::lock,
@@ -144,8 +144,13 @@ impl Shared {
 
     /// Puts a connection under our care, with a number of its own.
     pub(crate) fn link(&self, connected: Connected, on_silence: OnSilence) -> Link {
+        self.link_with(connected, self.options.timing, on_silence)
+    }
+
+    /// As [`Shared::link`], with other limits.
+    pub(crate) fn link_with(&self, connected: Connected, timing: Timing, on_silence: OnSilence) -> Link {
         let id = self.next_session.fetch_add(1, Ordering::Relaxed);
-        Link::new(connected, id, self.clock.clone(), self.options.timing, on_silence)
+        Link::new(connected, id, self.clock.clone(), timing, on_silence)
     }
 
     /// A wait slice, or a poll interval, give or take a fifth.

@@ -14,6 +14,7 @@ mod losses;
 mod onlooker;
 mod outages;
 mod quiet;
+mod rates;
 mod sql_forms;
 mod tls;
 mod transaction_scope;

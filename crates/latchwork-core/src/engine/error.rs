@@ -10,6 +10,8 @@ pub enum EngineErrorKind {
     ConnectionLost,
     /// The server is not one whose locks can be trusted here: a standby, a transaction pooler, a look-alike.
     Refused,
+    /// The server lacks what the request needs: a table, or a privilege. Somebody must put that right.
+    Setup,
     /// The engine's own cap, or the server's lock table, has no room for another lock.
     CapacityExceeded,
     /// The engine was closed.
@@ -75,6 +77,7 @@ impl fmt::Display for EngineError {
             EngineErrorKind::Unavailable => "the lock server can't be reached or does not answer",
             EngineErrorKind::ConnectionLost => "the connection to the lock server ended",
             EngineErrorKind::Refused => "the lock server can't be trusted with these locks",
+            EngineErrorKind::Setup => "the server is not set up for this",
             EngineErrorKind::CapacityExceeded => "no room for another lock",
             EngineErrorKind::Closed => "the lock engine was closed",
             EngineErrorKind::Failed => "the lock server reported an error",

@@ -1,0 +1,57 @@
+use tokio_postgres::{Error as DriverError, error::SqlState};
+
+use super::VERSION;
+
+/// Why the tables can't be used, or could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SchemaError {
+    /// There are no tables, or not all of them.
+    #[error(
+        "the tables of latchwork are missing: call latchwork_postgres::schema::install once, or apply the SQL that \
+         schema::sql() gives"
+    )]
+    Missing,
+    /// The tables are older than this program needs.
+    #[error(
+        "the tables of latchwork are of version {found}, and this program needs version {VERSION}: call \
+         latchwork_postgres::schema::install, or apply the SQL that schema::sql() gives now"
+    )]
+    Older {
+        /// The version that is there.
+        found: i32,
+    },
+    /// The tables are newer than this program knows.
+    #[error(
+        "the tables of latchwork are of version {found}, and this program knows version {VERSION} only: update the \
+         program"
+    )]
+    Newer {
+        /// The version that is there.
+        found: i32,
+    },
+    /// The role has not the right to do this.
+    #[error(
+        "this role may not use or make the tables of latchwork: to make them it needs CREATE on the database, to use \
+         them USAGE on schema latchwork, and SELECT, INSERT, UPDATE and DELETE on the tables in it"
+    )]
+    Forbidden {
+        /// What the server says.
+        source: DriverError,
+    },
+    /// Anything else.
+    #[error("the server reports an error about the tables of latchwork")]
+    Server {
+        /// What the server says.
+        source: DriverError,
+    },
+}
+
+impl SchemaError {
+    pub(super) fn from_driver(source: DriverError) -> Self {
+        match source.code() {
+            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Self::Forbidden { source },
+            _ => Self::Server { source },
+        }
+    }
+}
