@@ -5,6 +5,9 @@
 //! **waiter sessions**, which hold nothing meanwhile. All of it is behind [`Postgres`], which makes the
 //! [`Locks`](latchwork_core::Locks) that everything else uses.
 //!
+//! [`Postgres::rate_limits`] gives rate limits that all processes share. They need a table, which [`schema`] makes;
+//! nothing else does.
+//!
 //! # Features
 //!
 //! | feature | default | what it adds |

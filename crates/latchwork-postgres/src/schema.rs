@@ -5,7 +5,7 @@
 //!
 //! There are two ways to make them, and they may be mixed:
 //!
-//! - [`install`] makes what is missing. It may run at each start of each instance, also at the same time: an advisory lock
+//! - [`install`], or [`Postgres::install_schema`](crate::Postgres::install_schema), makes what is missing. It may run at each start of each instance, also at the same time: an advisory lock
 //!   is held meanwhile, and a row says which version is there.
 //! - [`sql`] gives the same as one SQL statement, for a migration tool. To run it twice does nothing the second time.
 //!
