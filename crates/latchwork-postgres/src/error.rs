@@ -84,14 +84,9 @@ impl StatementError {
 
     /// As [`StatementError::from_driver`], for a statement that uses our tables.
     pub(crate) fn from_driver_of_tables(source: DriverError) -> Self {
-        match source.code() {
-            Some(
-                &(SqlState::UNDEFINED_TABLE
-                | SqlState::INVALID_SCHEMA_NAME
-                | SqlState::UNDEFINED_COLUMN
-                | SqlState::INVALID_COLUMN_REFERENCE),
-            ) => Self::TablesMissing { source },
-            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Self::TablesForbidden { source },
+        match Condition::of(&source) {
+            Some(Condition::TableMissing) => Self::TablesMissing { source },
+            Some(Condition::Forbidden) => Self::TablesForbidden { source },
             _ => Self::from_driver(source),
         }
     }

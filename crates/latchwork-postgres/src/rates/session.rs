@@ -16,7 +16,7 @@ use std::{
 use futures_util::future::join_all;
 use latchwork_core::{engine::EngineError, rate::MAX_QUOTAS};
 use tokio::time::{sleep, timeout};
-use tokio_postgres::{Error as DriverError, Row, Statement, error::SqlState, types::ToSql};
+use tokio_postgres::{Error as DriverError, Row, Statement, types::ToSql};
 use tracing::warn;
 
 use super::{
@@ -33,6 +33,7 @@ use crate::{
     link::{End, Link, OnSilence},
     options::Timing,
     shared::Shared,
+    sqlstate::Condition,
     sync::lock,
 };
 
@@ -348,9 +349,9 @@ fn outcome(row: &Row) -> ((i64, i64), Outcome) {
 
 /// Words a refused statement, or says that the connection is of no use.
 fn judge(error: DriverError) -> Result<EngineError, End> {
-    match error.code() {
+    match Condition::of(&error) {
         // It was the primary once. The next connection looks for another.
-        Some(&SqlState::READ_ONLY_SQL_TRANSACTION) | None => Err(End::Closed(Some(error))),
+        Some(Condition::ReadOnly | Condition::SessionEnded) | None => Err(End::Closed(Some(error))),
         Some(_) => Ok(StatementError::from_driver_of_tables(error).into_engine()),
     }
 }
