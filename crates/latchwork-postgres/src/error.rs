@@ -85,7 +85,7 @@ impl StatementError {
     /// As [`StatementError::from_driver`], for a statement that uses our tables.
     pub(crate) fn from_driver_of_tables(source: DriverError) -> Self {
         match Condition::of(&source) {
-            Some(Condition::TablesMissing) => Self::TablesMissing { source },
+            Some(Condition::TableMissing) => Self::TablesMissing { source },
             Some(Condition::Forbidden) => Self::TablesForbidden { source },
             _ => Self::from_driver(source),
         }

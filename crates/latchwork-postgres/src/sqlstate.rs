@@ -1,4 +1,4 @@
-//! What the server's error codes mean for a lock: the one table of them.
+//! What the server's error codes mean for us: the one table of them.
 
 use tokio_postgres::Error as DriverError;
 
@@ -15,10 +15,12 @@ pub(crate) enum Condition {
     TransactionAborted,
     /// The server ends the session.
     SessionEnded,
-    /// A table, or a column of it, is not there.
-    TablesMissing,
-    /// The role may not do that.
+    /// A table is not there, or is not as it was expected.
+    TableMissing,
+    /// The role has not the right to do this.
     Forbidden,
+    /// The server, or the session, only reads.
+    ReadOnly,
     Other,
 }
 
@@ -41,10 +43,12 @@ impl Condition {
             // admin_shutdown, crash_shutdown, cannot_connect_now, database_dropped, idle_session_timeout,
             // idle_in_transaction_session_timeout, transaction_timeout
             "57P01" | "57P02" | "57P03" | "57P04" | "57P05" | "25P03" | "25P04" => Self::SessionEnded,
-            // undefined_table, invalid_schema_name, undefined_column, invalid_column_reference (no such conflict target)
-            "42P01" | "3F000" | "42703" | "42P10" => Self::TablesMissing,
+            // undefined_table, invalid_schema_name, undefined_column, invalid_column_reference
+            "42P01" | "3F000" | "42703" | "42P10" => Self::TableMissing,
             // insufficient_privilege
             "42501" => Self::Forbidden,
+            // read_only_sql_transaction
+            "25006" => Self::ReadOnly,
             _ => Self::Other,
         }
     }
@@ -73,11 +77,13 @@ mod tests {
             ("57P05", Condition::SessionEnded),
             ("25P03", Condition::SessionEnded),
             ("25P04", Condition::SessionEnded),
-            ("42P01", Condition::TablesMissing),
-            ("3F000", Condition::TablesMissing),
-            ("42703", Condition::TablesMissing),
-            ("42P10", Condition::TablesMissing),
+            ("42P01", Condition::TableMissing),
+            ("3F000", Condition::TableMissing),
+            ("42703", Condition::TableMissing),
+            ("42P10", Condition::TableMissing),
             ("42501", Condition::Forbidden),
+            ("25006", Condition::ReadOnly),
+            ("42601", Condition::Other),
             ("53300", Condition::Other),
         ] {
             assert_eq!(Condition::of_code(code), condition, "{code}");

@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 pub struct RateOptions {
     /// What the front is made with: the namespace, what becomes of checks in an outage, how much is remembered.
     pub limits: RateLimitsOptions,
-    /// How long the database may take to answer before that counts as an outage. Default 500 ms.
+    /// How long the database may take to answer before that counts as an outage. Default 1 s.
     pub answer_within: Duration,
     /// How often one of all the processes deletes the rows that no longer matter. All should give the same. Default 60 s.
     pub sweep_interval: Duration,
@@ -34,7 +34,7 @@ impl Default for RateOptions {
     fn default() -> Self {
         Self {
             limits: RateLimitsOptions::default(),
-            answer_within: Duration::from_millis(500),
+            answer_within: Duration::from_secs(1),
             sweep_interval: Duration::from_secs(60),
         }
     }

@@ -14,9 +14,12 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use latchwork_core::{engine::EngineError, rate::MAX_QUOTAS};
+use latchwork_core::{
+    engine::{EngineError, EngineErrorKind},
+    rate::MAX_QUOTAS,
+};
 use tokio::time::{sleep, timeout};
-use tokio_postgres::{Error as DriverError, Row, Statement, error::SqlState, types::ToSql};
+use tokio_postgres::{Error as DriverError, Row, Statement, types::ToSql};
 use tracing::warn;
 
 use super::{
@@ -33,6 +36,7 @@ use crate::{
     link::{End, Link, OnSilence},
     options::Timing,
     shared::Shared,
+    sqlstate::Condition,
     sync::lock,
 };
 
@@ -49,6 +53,16 @@ pub(super) struct RateSession {
 /// silence of the server can answer them.
 #[derive(Debug, Default)]
 struct InFlight(Mutex<Vec<Part>>);
+
+/// Ends the session however its task ends: with its runtime, too.
+struct Ending(Arc<RateSession>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.inbox.end();
+        self.0.in_flight.fail(&EngineError::new(EngineErrorKind::Closed));
+    }
+}
 
 /// Why a connection is waited on.
 enum Event {
@@ -76,6 +90,7 @@ impl RateSession {
 
     /// Owns the session until the engine closes.
     pub(super) async fn run(self: Arc<Self>, shared: Arc<Shared>) {
+        let _ending = Ending(Arc::clone(&self));
         let mut backoff = Backoff::default();
         let mut sweep = Sweep::new(self.sweep_interval, &shared.clock);
         while !self.inbox.is_closing() {
@@ -95,7 +110,6 @@ impl RateSession {
             self.inbox.outage(&error);
             self.pause(backoff.next()).await;
         }
-        self.inbox.end();
     }
 
     /// Connects. Nobody is kept waiting for that for longer than an answer may take.
@@ -333,24 +347,25 @@ async fn call(
 ) -> Result<HashMap<(i64, i64), Outcome>, DriverError> {
     let arguments: Vec<&(dyn ToSql + Sync)> = arguments.iter().map(|array| array as _).collect();
     let rows = client.query(&statement?, &arguments).await?;
-    Ok(rows.iter().map(outcome).collect())
+    rows.iter().map(outcome).collect()
 }
 
-fn outcome(row: &Row) -> ((i64, i64), Outcome) {
-    let now: i64 = row.get(3);
+fn outcome(row: &Row) -> Result<((i64, i64), Outcome), DriverError> {
+    let now: i64 = row.try_get(3)?;
     let mut ahead = [0; MAX_QUOTAS];
     for (place, ahead) in ahead.iter_mut().enumerate().take(row.len() - 4) {
-        *ahead = u64::try_from(row.get::<_, i64>(4 + place).saturating_sub(now)).unwrap_or_default();
+        let arrival: i64 = row.try_get(4 + place)?;
+        *ahead = u64::try_from(arrival.saturating_sub(now)).unwrap_or_default();
     }
-    let admitted = row.get(2);
-    ((row.get(0), row.get(1)), Outcome { admitted, ahead })
+    let admitted = row.try_get(2)?;
+    Ok(((row.try_get(0)?, row.try_get(1)?), Outcome { admitted, ahead }))
 }
 
 /// Words a refused statement, or says that the connection is of no use.
 fn judge(error: DriverError) -> Result<EngineError, End> {
-    match error.code() {
+    match Condition::of(&error) {
         // It was the primary once. The next connection looks for another.
-        Some(&SqlState::READ_ONLY_SQL_TRANSACTION) | None => Err(End::Closed(Some(error))),
+        Some(Condition::ReadOnly | Condition::SessionEnded) | None => Err(End::Closed(Some(error))),
         Some(_) => Ok(StatementError::from_driver_of_tables(error).into_engine()),
     }
 }

@@ -1,7 +1,7 @@
-use tokio_postgres::{Error as DriverError, error::SqlState};
+use tokio_postgres::Error as DriverError;
 
 use super::VERSION;
-use crate::connect::ConnectError;
+use crate::{connect::ConnectError, sqlstate::Condition};
 
 /// Why the tables can't be used, or could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -57,8 +57,8 @@ pub enum SchemaError {
 
 impl SchemaError {
     pub(crate) fn from_driver(source: DriverError) -> Self {
-        match source.code() {
-            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Self::Forbidden { source },
+        match Condition::of(&source) {
+            Some(Condition::Forbidden) => Self::Forbidden { source },
             _ => Self::Server { source },
         }
     }

@@ -139,7 +139,13 @@ impl XactLockError {
             Some(Condition::LockTableFull) => Self::LockTableFull { key, source },
             Some(Condition::TransactionAborted) => Self::Aborted { key, source },
             Some(Condition::SessionEnded) => Self::ConnectionLost { key, source },
-            Some(_) => Self::Backend { key, source },
+            Some(
+                Condition::Cancelled
+                | Condition::TableMissing
+                | Condition::Forbidden
+                | Condition::ReadOnly
+                | Condition::Other,
+            ) => Self::Backend { key, source },
             None if is_broken(&source) => Self::ConnectionLost { key, source },
             None => Self::Backend { key, source },
         }

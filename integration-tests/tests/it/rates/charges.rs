@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use latchwork_core::rate::{Quota, Quotas, RateError, RateLimits, RateLimitsOptions};
-use latchwork_postgres::RateOptions;
+use latchwork_harness::Cluster;
+use latchwork_postgres::{RateOptions, schema::install};
+
+use crate::onlooker::{Onlooker, eventually, loud, majors};
 
 use super::{assert_shared, charge_at_once, installed, patient, process, rarely, rows};
 
@@ -18,6 +21,31 @@ async fn of_64_at_once_on_a_limit_of_1_one_is_allowed() {
     let rates = process(&cluster, forgetful()).await;
     for number in 0..50 {
         assert_eq!(charge_at_once(&rates, &format!("key {number}"), rarely(1), 64).await, 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_major_charges_denies_and_sweeps_alike() {
+    for installation in majors() {
+        println!("PostgreSQL {}", installation.version());
+        let cluster = Cluster::builder().installation(installation).start().unwrap();
+        let onlooker = Onlooker::new(&cluster.url()).await;
+        install(&onlooker.0).await.unwrap();
+        let rates = process(&cluster, forgetful().with_sweep_interval(Duration::from_millis(20))).await;
+        for quotas in 1..=4 {
+            let quotas = Quotas::all((0..quotas).map(|place| rarely(7 + place))).unwrap();
+            let checks = (0..20).map(|_| rates.check("key", quotas, 2));
+            let decisions = futures_util::future::join_all(checks).await;
+            let allowed: Vec<bool> = decisions
+                .into_iter()
+                .map(|decision| decision.unwrap().is_allowed())
+                .collect();
+            assert_eq!(allowed, (0..20).map(|place| place < 3).collect::<Vec<_>>());
+            let quick = Quota::new(1_000, Duration::from_secs(1)).unwrap();
+            rates.check(("gone", quotas.len()), quick, 1).await.unwrap();
+        }
+        eventually("what no longer matters is gone", async || rows(&onlooker).await <= 5).await;
+        assert_eq!(loud(&cluster), Vec::<String>::new());
     }
 }
 
@@ -241,13 +269,13 @@ async fn ten_thousand_random_keys_of_two_processes_never_lock_each_other_out() {
         process(&cluster, forgetful()).await,
         process(&cluster, forgetful()).await,
     );
-    let load = async |rates: &RateLimits| {
+    let load = async |rates: &RateLimits, keys: u32| {
         let mut tasks = Vec::new();
-        for _ in 0..64 {
+        for _ in 0..128 {
             let rates = rates.clone();
             tasks.push(tokio::spawn(async move {
-                for _ in 0..300 {
-                    let key = ("key", fastrand::u32(0..10_000));
+                for _ in 0..150 {
+                    let key = ("key", fastrand::u32(0..keys));
                     assert_shared(&rates.check(key, rarely(2), 1).await.unwrap());
                 }
             }));
@@ -256,7 +284,10 @@ async fn ten_thousand_random_keys_of_two_processes_never_lock_each_other_out() {
             task.await.unwrap();
         }
     };
-    tokio::join!(load(&one), load(&other));
+    // Of so few keys each batch has many that the other process's batch has too.
+    for keys in [10_000, 300] {
+        tokio::join!(load(&one, keys), load(&other, keys));
+    }
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
     assert_eq!(onlooker.number(deadlocks).await, 0);
     let log = cluster.log();

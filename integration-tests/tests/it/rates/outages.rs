@@ -204,6 +204,56 @@ async fn closing_ends_the_session_and_so_does_the_last_clone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_somebody_has_locked_is_an_outage_and_not_a_hang() {
+    let (cluster, mut onlooker) = installed().await;
+    let limit = Duration::from_millis(300);
+    let rates = process(&cluster, RateOptions::default().with_answer_within(limit)).await;
+    eventually("it is connected", async || is_shared(&rates).await).await;
+    let migration = onlooker.0.transaction().await.unwrap();
+    migration
+        .batch_execute("LOCK TABLE latchwork.rate_limits")
+        .await
+        .unwrap();
+    let begun = Instant::now();
+    // So long that the session is given up, and the next one finds the lock too.
+    while begun.elapsed() < limit * 10 {
+        let asked = Instant::now();
+        assert!(rates.check("key", rarely(3_000), 1).await.unwrap().is_degraded());
+        assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    }
+    migration.commit().await.unwrap();
+    eventually("the database decides again", async || is_shared(&rates).await).await;
+}
+
+#[test]
+fn a_runtime_that_ends_leaves_nobody_waiting() {
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let (ending, staying) = (runtime(), runtime());
+    let (rates, _cluster) = ending.block_on(async {
+        let (cluster, _onlooker) = installed().await;
+        let rates = process(&cluster, patient()).await;
+        assert!(is_shared(&rates).await);
+        (rates, cluster)
+    });
+    let checks = rates.clone();
+    let waiting = staying.spawn(async move {
+        let mut last = checks.check("key", rarely(3_000), 1).await;
+        while last.is_ok() {
+            last = checks.check("key", rarely(3_000), 1).await;
+        }
+        last.unwrap_err()
+    });
+    ending.shutdown_timeout(SOON);
+    let error = staying.block_on(async { tokio::time::timeout(SOON, waiting).await.unwrap().unwrap() });
+    assert!(error.is_outage(), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_network_that_stops_forwarding_is_an_outage_too() {
     let (cluster, _onlooker) = installed().await;
     let proxy = Proxy::start(cluster.endpoint()).unwrap();
