@@ -6,7 +6,7 @@
 pub use latchwork_core::{
     Acquire, AcquireBuilder, AcquireError, Clock, ClockHand, CloseError, EngineCause, Guard, HandOverBound, HoldState,
     Key, Locks, LocksOptions, Lost, Mode, Moment, Namespace, Permit, ReleaseError, SessionHealth, Slots, Stats,
-    TryAcquire, WaitMethod, engine, key, keys, memory, slots,
+    TryAcquire, WaitMethod, engine, key, keys, memory, rate, slots,
 };
 #[cfg(feature = "tower")]
 pub use latchwork_http as http;

@@ -1,0 +1,12 @@
+//! The program as users start it.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail, helpers included")]
+
+mod ai;
+mod charges;
+mod ends;
+mod http;
+mod payments;
+mod program;
+mod search;
+mod usage;
