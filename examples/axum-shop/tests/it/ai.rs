@@ -25,7 +25,7 @@ fn fill(pair: &Pair) -> Vec<Stream> {
 fn both_are_full(pair: &Pair) {
     for address in pair.addresses() {
         let refused = get(address, "/ai");
-        refused.is_refused(503, "at-capacity");
+        refused.is_refused(503, "slots-full");
         assert_eq!(refused.header("retry-after"), Some("1"));
     }
 }
@@ -96,7 +96,7 @@ fn the_calls_of_a_killed_instance_leave_their_slots_and_are_counted_no_more() {
         more.push(Stream::open(&address, FOREVER));
         more.iter().filter(|stream| stream.status == 200).count() + of_other.len() == 5
     });
-    get(&address, "/ai").is_refused(503, "at-capacity");
+    get(&address, "/ai").is_refused(503, "slots-full");
     assert_eq!(pair.stats()["most_ai_calls_at_once"], 5);
 }
 
