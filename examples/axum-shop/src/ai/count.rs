@@ -27,8 +27,9 @@ pub(super) async fn end(shop: &Shop, call: i64) -> Result<(), ShopError> {
 }
 
 /// The calls of an instance that was killed have ended without a word, so a call counts only while its instance still
-/// has a connection that it had then.
+/// has the connection that had slots then. Of all that ends with an instance, it is the end of that which lets others in.
 const COUNT: &str = "UPDATE shop.ai_most SET calls = greatest(calls, (
     SELECT count(*) FROM shop.ai_calls AS c WHERE EXISTS (
-        SELECT FROM pg_stat_activity AS s
-        WHERE s.application_name = 'latchwork:' || c.instance AND s.backend_start <= c.began)))";
+        SELECT FROM pg_stat_activity AS s JOIN pg_locks AS l USING (pid)
+        WHERE l.locktype = 'advisory'
+        AND s.application_name = 'latchwork:' || c.instance AND s.backend_start <= c.began)))";
