@@ -1,10 +1,12 @@
 //! How it ends, and that nothing is left.
 
-use latchwork_harness::{Cluster, Signal, wait_until};
+use std::{net::TcpListener, thread::JoinHandle};
+
+use latchwork_harness::{Cluster, Process, Signal, wait_until};
 
 use crate::{
-    http::{Request, get},
-    program::{PATIENCE, Shop, folder},
+    http::{Answer, Request, get},
+    program::{PATIENCE, Shop, folder, program},
 };
 
 /// Everything that runs on the cluster in a folder, or keeps it.
@@ -15,7 +17,7 @@ fn processes(folder: &str) -> Vec<String> {
 }
 
 /// Starts a charge that takes a while, and returns when it is being worked on.
-fn busy(shop: &Shop, ms: u32) -> std::thread::JoinHandle<Option<crate::http::Answer>> {
+fn busy(shop: &Shop, ms: u32) -> JoinHandle<Option<Answer>> {
     let charge = |ms| Request::new(&format!("POST /orders/42/charge?ms={ms}")).body("{\"amount\": 5}");
     loop {
         let charged = charge(ms).ask_meanwhile(&shop.address);
@@ -53,7 +55,7 @@ fn nothing_is_left_of_its_cluster_soon_after_kill_9() {
 #[test]
 fn a_further_instance_shares_the_throw_away_cluster_of_the_first() {
     let (first, url) = Shop::alone();
-    let second = Shop::start(&mut crate::program::program(&["--database-url", &url]));
+    let second = Shop::start(&mut program(&["--database-url", &url]));
     let charge = Request::new("POST /orders/42/charge").body("{\"amount\": 5}");
     assert_eq!(charge.ask(&second.address).status, 200);
     assert_eq!(get(&first.address, "/stats").json()["orders"]["42"], 5);
@@ -91,4 +93,16 @@ fn a_request_that_takes_too_long_is_cut_off_and_undone() {
             == "0"
     }));
     assert_eq!(cluster.psql("SELECT sum(total) FROM shop.orders").unwrap(), before);
+}
+
+#[test]
+fn it_ends_at_once_when_the_database_never_answers() {
+    // A server that takes the connection and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("postgres://u@{}/d?sslmode=disable", silent.local_addr().unwrap());
+    let mut process = Process::spawn(&mut program(&["--database-url", &url])).unwrap();
+    let connection = silent.accept().unwrap();
+    process.signal(Signal::TERM);
+    assert_eq!(process.wait().unwrap().code(), Some(0));
+    drop(connection);
 }

@@ -6,6 +6,7 @@ mod ai;
 mod charges;
 mod ends;
 mod http;
+mod outage;
 mod payments;
 mod program;
 mod search;
