@@ -11,7 +11,7 @@ use latchwork::{postgres::transaction::PooledTx, tower::LockedTx};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use crate::error::ShopError;
+use crate::error::Failed;
 
 #[derive(Deserialize)]
 pub(crate) struct Pace {
@@ -36,9 +36,9 @@ pub(crate) async fn charge(
     Query(pace): Query<Pace>,
     tx: LockedTx<PooledTx>,
     body: Bytes,
-) -> Result<Json<Charged>, ShopError> {
+) -> Result<Json<Charged>, Failed> {
     // Whatever the Content-Type, so that `curl --data` will do.
-    let Json(charge) = Json::<Charge>::from_bytes(&body)?;
+    let charge: Charge = serde_json::from_slice(&body)?;
     let row = tx.query_opt(READ, &[&order]).await?;
     let before: i64 = row.map_or(0, |row| row.get(0));
     sleep(Duration::from_millis(pace.ms)).await;

@@ -13,7 +13,7 @@ use latchwork::{postgres::transaction::PooledTx, tower::LockedTx};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
-use crate::error::ShopError;
+use crate::error::Failed;
 
 #[derive(Deserialize)]
 pub(crate) struct Wanted {
@@ -36,12 +36,8 @@ struct Paid {
 }
 
 /// Inserts a row in the transaction that the answer is stored in too: there are both in the end, or neither.
-pub(crate) async fn pay(
-    Query(wanted): Query<Wanted>,
-    tx: LockedTx<PooledTx>,
-    body: Bytes,
-) -> Result<Response, ShopError> {
-    let Json(Payment { amount }) = Json::from_bytes(&body)?;
+pub(crate) async fn pay(Query(wanted): Query<Wanted>, tx: LockedTx<PooledTx>, body: Bytes) -> Result<Response, Failed> {
+    let Payment { amount } = serde_json::from_slice(&body)?;
     let row = tx.query_one(INSERT, &[&i64::from(amount)]).await?;
     let payment: i64 = row.get(0);
     sleep(Duration::from_millis(wanted.ms)).await;

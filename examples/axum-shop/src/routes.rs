@@ -13,7 +13,9 @@ use latchwork::{
     },
 };
 
-use crate::{ai, failure::Failure, orders, payments, search, shop::Shop, stats};
+use shop::{Failure, Shop};
+
+use crate::{ai, orders, payments, search, stats};
 
 /// How many AI calls may run at once, over all instances.
 const AI_SLOTS: u32 = 5;

@@ -5,8 +5,9 @@ use axum::{
     extract::{Query, State},
 };
 use serde::{Deserialize, Serialize};
+use shop::Shop;
 
-use crate::{error::ShopError, shop::Shop};
+use crate::error::Failed;
 
 #[derive(Deserialize)]
 pub(crate) struct Search {
@@ -19,7 +20,7 @@ pub(crate) struct Found {
 }
 
 /// Finds the first orders whose id contains a text.
-pub(crate) async fn search(State(shop): State<Shop>, Query(search): Query<Search>) -> Result<Json<Found>, ShopError> {
+pub(crate) async fn search(State(shop): State<Shop>, Query(search): Query<Search>) -> Result<Json<Found>, Failed> {
     let rows = shop.pool.get().await?.query(FIND, &[&search.q]).await?;
     let orders = rows.iter().map(|row| row.get(0)).collect();
     Ok(Json(Found { orders }))

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use axum::{Json, extract::State};
 use serde::Serialize;
+use shop::Shop;
 
-use crate::{error::ShopError, shop::Shop};
+use crate::error::Failed;
 
 #[derive(Serialize)]
 pub(crate) struct Stats {
@@ -15,7 +16,7 @@ pub(crate) struct Stats {
     most_ai_calls_at_once: i64,
 }
 
-pub(crate) async fn stats(State(shop): State<Shop>) -> Result<Json<Stats>, ShopError> {
+pub(crate) async fn stats(State(shop): State<Shop>) -> Result<Json<Stats>, Failed> {
     let client = shop.pool.get().await?;
     let orders = client.query("SELECT id, total FROM shop.orders", &[]).await?;
     let payments = client.query_one("SELECT count(*) FROM shop.payments", &[]).await?;

@@ -1,9 +1,9 @@
 //! How many AI calls there are at once, and the most there ever were: counted in the database, for all instances.
 
-use crate::{error::ShopError, shop::Shop};
+use crate::{error::ShopError, instance::Shop};
 
 /// Counts a call, from before it begins. Returns its number.
-pub(super) async fn begin(shop: &Shop) -> Result<i64, ShopError> {
+pub(crate) async fn begin(shop: &Shop) -> Result<i64, ShopError> {
     let mut client = shop.pool.get().await?;
     let transaction = client.transaction().await?;
     // Two that begin at once would not see each other, so one after the other.
@@ -18,7 +18,7 @@ pub(super) async fn begin(shop: &Shop) -> Result<i64, ShopError> {
 }
 
 /// Counts it no more, from after it has ended.
-pub(super) async fn end(shop: &Shop, call: i64) -> Result<(), ShopError> {
+pub(crate) async fn end(shop: &Shop, call: i64) -> Result<(), ShopError> {
     let client = shop.pool.get().await?;
     client
         .execute("DELETE FROM shop.ai_calls WHERE id = $1", &[&call])

@@ -10,20 +10,24 @@ use crate::{failure::Failure, tables};
 
 /// One instance of the shop. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Shop {
+pub struct Shop {
     /// For everything that the shop itself stores. The transactions of requests come from here too.
-    pub(crate) pool: Pool,
+    pub pool: Pool,
     /// Locks and slots. They are on a connection of their own: none of the pool is tied up by them.
-    pub(crate) locks: Locks,
+    pub locks: Locks,
     /// Rate limits, on another connection of their own.
-    pub(crate) rates: RateLimits,
+    pub rates: RateLimits,
     /// Tells this instance from the others, and from those before.
-    pub(crate) instance: String,
+    pub instance: String,
 }
 
 impl Shop {
     /// Connects, and makes the tables that are not there yet.
-    pub(crate) async fn open(config: Config) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    ///
+    /// Fails when the database cannot be reached or used.
+    pub async fn open(config: Config) -> Result<Self, Failure> {
         let pool = pool(&config)?;
         // It looks at the server first, and says what to do if there is something wrong with it.
         let postgres = Postgres::connect(config, PostgresOptions::default()).await?;
@@ -37,7 +41,11 @@ impl Shop {
     }
 
     /// Gives up what is held, and ends all connections; each step takes at most the limit.
-    pub(crate) async fn close(self, limit: Duration) {
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped midway, it leaves the rest to the end of the process.
+    pub async fn close(self, limit: Duration) {
         if timeout(limit, self.rates.close()).await.is_err() {
             tracing::warn!("the rate limits did not close in time");
         }

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Why the program cannot go on, with all causes in its text.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     text: String,
     exit_status: u8,
 }

@@ -6,14 +6,18 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Waits for Ctrl-C or SIGTERM.
 #[derive(Debug)]
-pub(crate) struct Stop {
+pub struct Stop {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Stop {
     /// From now on these signals end nothing by themselves.
-    pub(crate) fn listen() -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Fails when the system has no room for one more handler of signals.
+    pub fn listen() -> io::Result<Self> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -21,7 +25,11 @@ impl Stop {
     }
 
     /// Waits for the next of them.
-    pub(crate) async fn asked(&mut self) {
+    ///
+    /// # Cancel safety
+    ///
+    /// A signal that has come is not forgotten when this is dropped.
+    pub async fn asked(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}

@@ -5,10 +5,15 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
-pub(crate) const HELP: &str = "\
+/// What `--help` prints.
+pub(crate) fn help(program: &str) -> String {
+    HELP.replace("PROGRAM", program)
+}
+
+const HELP: &str = "\
 A small shop. Start as many instances as you like: they share what they do by one PostgreSQL.
 
-Usage: cargo run -p axum-shop [-- OPTIONS]
+Usage: cargo run -p PROGRAM [-- OPTIONS]
 
 Options:
   --port N             listen on this port [default: a free one]
