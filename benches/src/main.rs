@@ -2,6 +2,7 @@
 //! `--json FILE` the same as JSON, with a flat map `figures`.
 
 mod arguments;
+mod http;
 mod locks;
 mod report;
 mod statistics;
@@ -18,10 +19,11 @@ pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 const USAGE: &str = "\
 usage: benches COMPARISON [--json FILE] [--only NAME,..] [--tasks N,..] [--threads N,..] [--rounds N] [--millis N]
 
+  http     requests to an axum service: with our layers, with its peers' and with none
   locks    acquire and release: latchwork, its peers, and what the server alone can do
 
   --only     the named contenders and figures alone, for a quick look
-  --tasks    how many tasks work at once (1,16,64,512)
+  --tasks    how many tasks work at once (1,16,64,512); of http, always 64 connections
   --threads  worker threads of the client (1,2); the figures take each contender where it is fastest
   --rounds   how often each contender has its turn (5)
   --millis   how long a turn is (300)";
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
 fn dispatch(words: Vec<String>) -> Result<(), Failure> {
     let mut words = words.into_iter();
     match words.next().as_deref() {
+        Some("http") => http::compare(&Arguments::parse(words)?),
         Some("locks") => locks::compare(&Arguments::parse(words)?),
         Some(locks::CHILD) => locks::child(words),
         _ => Err(USAGE.into()),

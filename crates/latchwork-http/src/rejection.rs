@@ -59,7 +59,8 @@ pub enum RejectionKind {
     TransactionInUse,
     /// The handler has answered, but the server did not commit its transaction. Nothing was stored.
     TransactionFailed,
-    /// The handler has answered, but the connection ended during COMMIT. It is not known whether anything was stored.
+    /// The handler has answered, but the connection ended during COMMIT, or the handler had ended the transaction
+    /// itself. It is not known whether anything was stored.
     TransactionUnknown,
 }
 

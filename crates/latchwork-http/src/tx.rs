@@ -6,6 +6,7 @@
 
 mod attempt;
 mod error;
+mod join;
 mod open;
 mod policy;
 mod provider;

@@ -5,12 +5,15 @@
 //! **waiter sessions**, which hold nothing meanwhile. All of it is behind [`Postgres`], which makes the
 //! [`Locks`](latchwork_core::Locks) that everything else uses.
 //!
+//! [`Postgres::rate_limits`] gives rate limits that all processes share. They need a table, which [`schema`] makes;
+//! nothing else does.
+//!
 //! # Features
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `tls` | yes | TLS to the server with rustls: `sslmode` up to `verify-full`, client certificates |
-//! | `deadpool` | | transaction scope on deadpool-postgres' transactions |
+//! | `deadpool` | | transaction scope on deadpool-postgres' transactions; a transaction for each HTTP request |
 //!
 //! # Examples
 //!
@@ -62,6 +65,9 @@ mod waiter;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+#[cfg(feature = "deadpool")]
+pub use deadpool_postgres;
 
 pub use config::Config;
 pub use connect::ConnectError;

@@ -8,12 +8,13 @@ use tokio::runtime::Handle;
 use crate::{
     checks::ServerFacts,
     config::Config,
-    connect::ConnectError,
+    connect::{ConnectError, Connected},
     engine::PostgresEngine,
     identity::Identity,
     inspect::{InspectError, Inspection},
     options::PostgresOptions,
     rates::{PostgresRates, RateOptions},
+    schema::{self, SchemaError, SchemaState},
     shared::{Availability, Shared},
 };
 
@@ -59,7 +60,7 @@ impl Postgres {
         Self::begin(Arc::new(Shared::new(config, options, Handle::current())), None)
     }
 
-    fn begin(shared: Arc<Shared>, first: Option<crate::connect::Connected>) -> Self {
+    fn begin(shared: Arc<Shared>, first: Option<Connected>) -> Self {
         let engine = Arc::new(PostgresEngine {
             shared: Arc::clone(&shared),
         });
@@ -104,6 +105,50 @@ impl Postgres {
     pub fn rate_limits(&self, options: RateOptions) -> RateLimits {
         let engine = PostgresRates::begin(&self.shared, &options);
         RateLimits::new(Arc::new(engine), options.limits)
+    }
+
+    /// Makes the tables of [`schema`](crate::schema) that are missing, over a connection of its own. It may run at each
+    /// start of each instance.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`schema::install`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`schema::install`], and [`SchemaError::Connect`] if there is no connection to be had.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use latchwork_postgres::{Postgres, RateOptions, schema::SchemaError};
+    /// # async fn start(postgres: &Postgres) -> Result<(), SchemaError> {
+    /// postgres.install_schema().await?;
+    /// let rates = postgres.rate_limits(RateOptions::default());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn install_schema(&self) -> Result<(), SchemaError> {
+        let Connected { client, mut wire, .. } = self.shared.connect().await?;
+        wire.drive(async { Ok(schema::install(&client).await) })
+            .await
+            .map_err(SchemaError::from_driver)?
+    }
+
+    /// Finds out which version of the tables of [`schema`](crate::schema) is there, over a connection of its own.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any time; it only reads.
+    ///
+    /// # Errors
+    ///
+    /// As for [`schema::check`], and [`SchemaError::Connect`] if there is no connection to be had.
+    pub async fn check_schema(&self) -> Result<SchemaState, SchemaError> {
+        let Connected { client, mut wire, .. } = self.shared.connect().await?;
+        wire.drive(async { Ok(schema::check(&client).await) })
+            .await
+            .map_err(SchemaError::from_driver)?
     }
 
     /// Looks who holds which advisory key of this database, and who queues for it. The question goes over a connection

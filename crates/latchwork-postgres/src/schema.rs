@@ -5,7 +5,7 @@
 //!
 //! There are two ways to make them, and they may be mixed:
 //!
-//! - [`install`] makes what is missing. It may run at each start of each instance, also at the same time: an advisory lock
+//! - [`install`], or [`Postgres::install_schema`](crate::Postgres::install_schema), makes what is missing. It may run at each start of each instance, also at the same time: an advisory lock
 //!   is held meanwhile, and a row says which version is there.
 //! - [`sql`] gives the same as one SQL statement, for a migration tool. To run it twice does nothing the second time.
 //!
@@ -42,7 +42,7 @@
 mod error;
 mod state;
 
-use tokio_postgres::{Client, error::SqlState};
+use tokio_postgres::Client;
 
 pub use error::SchemaError;
 pub use state::SchemaState;
@@ -53,7 +53,10 @@ pub const VERSION: i32 = 1;
 /// The SQL that makes the tables: what [`sql`] returns.
 pub const SQL: &str = include_str!("schema/install.sql");
 
-/// Reads the version, and which of the tables are there. Asked only once the version's own table is known to be there.
+/// Looks for the table of the version.
+const IS_THERE: &str = "SELECT pg_catalog.to_regclass('latchwork.schema_version') IS NOT NULL";
+
+/// Reads the version, and whether all tables are there.
 const READ: &str = "SELECT v.version, \
      pg_catalog.to_regclass('latchwork.rate_limits') IS NOT NULL \
      AND pg_catalog.to_regclass('latchwork.idempotency') IS NOT NULL \
@@ -110,14 +113,14 @@ pub async fn install(client: &Client) -> Result<(), SchemaError> {
 /// # }
 /// ```
 pub async fn check(client: &Client) -> Result<SchemaState, SchemaError> {
-    let row = match client.query_opt(READ, &[]).await {
-        Ok(row) => row,
-        Err(error) => {
-            return match error.code() {
-                Some(&(SqlState::UNDEFINED_TABLE | SqlState::INVALID_SCHEMA_NAME)) => Ok(SchemaState::Missing),
-                _ => Err(SchemaError::from_driver(error)),
-            };
-        }
-    };
-    Ok(row.map_or(SchemaState::Missing, |row| SchemaState::judge(row.get(0), row.get(1))))
+    // Not to be found out from an error, which would stand in the server's log at each start.
+    let is_there = client
+        .query_one(IS_THERE, &[])
+        .await
+        .map_err(SchemaError::from_driver)?;
+    if !is_there.get::<_, bool>(0) {
+        return Ok(SchemaState::Missing);
+    }
+    let read = client.query_opt(READ, &[]).await.map_err(SchemaError::from_driver)?;
+    Ok(read.map_or(SchemaState::Missing, |row| SchemaState::judge(row.get(0), row.get(1))))
 }

@@ -5,7 +5,7 @@
 //! connection for as long as the lock is held.
 //!
 //! [`TransactionExt`] gives the methods to `tokio_postgres::Transaction`, and with the feature `deadpool` to
-//! `deadpool_postgres::Transaction`. With that feature there is also [`DeadpoolTx`], which opens a transaction for each
+//! `deadpool_postgres::Transaction`. With that feature there is also `DeadpoolTx`, which opens a transaction for each
 //! HTTP request.
 //!
 //! # What to know

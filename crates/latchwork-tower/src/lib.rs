@@ -1,16 +1,17 @@
-//! Tower layers for latchwork: a lock or a slot for each request, on axum, tonic and plain hyper.
+//! Tower layers for latchwork: a lock, a slot or a transaction for each request, on axum, tonic and plain hyper.
 //!
 //! - [`LockLayer`]: while a handler runs, its request holds a key. Others get 409.
+//! - [`TxLockLayer`]: a request has a transaction that holds a key, and is stored before it is answered, or not at all.
 //! - [`SlotLayer`]: at most so many requests at once, over all instances. Others get 429 or 503.
 //!
-//! Both take a key from the request by the extractors in [`key`], refuse with problem+json or, for gRPC calls, a gRPC
+//! All take a key from the request by the extractors in [`key`], refuse with problem+json or, for gRPC calls, a gRPC
 //! status, and never fail themselves: the error type is the inner service's, so axum needs no `HandleErrorLayer`.
 //!
 //! # Features
 //!
 //! | feature | default | what it adds |
 //! |---|---|---|
-//! | `axum` | yes | the extractors [`HeldLock`] and [`HeldPermit`]; keys from axum's matched route, peer and original path |
+//! | `axum` | yes | the extractors [`HeldLock`], [`HeldPermit`] and [`LockedTx`]; keys from axum's matched route, peer and original path |
 //!
 //! # Examples
 //!

@@ -1,5 +1,5 @@
 #![cfg_attr(
-    any(not(doctest), all(feature = "axum", feature = "postgres")),
+    any(not(doctest), all(feature = "axum", feature = "deadpool")),
     doc = include_str!("../README.md")
 )]
 

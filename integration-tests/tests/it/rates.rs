@@ -1,10 +1,13 @@
 //! Rate limits on a database: exact whoever asks, bounded whatever happens, and nothing left behind.
 
 mod charges;
+mod outages;
+mod schema;
+mod sweeps;
 
 use latchwork_core::rate::{Quota, RateDecision, RateLimits};
 use latchwork_harness::Cluster;
-use latchwork_postgres::{RateOptions, schema};
+use latchwork_postgres::{RateOptions, schema::install};
 
 use crate::onlooker::{Onlooker, SOON, connect, quick};
 
@@ -12,7 +15,7 @@ use crate::onlooker::{Onlooker, SOON, connect, quick};
 async fn installed() -> (Cluster, Onlooker) {
     let cluster = Cluster::start().unwrap();
     let onlooker = Onlooker::new(&cluster.url()).await;
-    schema::install(&onlooker.0).await.unwrap();
+    install(&onlooker.0).await.unwrap();
     (cluster, onlooker)
 }
 

@@ -3,6 +3,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
@@ -10,7 +11,7 @@ use std::{
 use tokio::{spawn, time::timeout};
 use tracing::{Instrument, warn};
 
-use super::{OpenTx, TxError, TxProvider, TxRequest};
+use super::{OpenTx, TxError, TxProvider, TxRequest, TxSlot, join};
 use crate::{Rejection, RejectionKind};
 
 /// Begins the transaction that a request needs, with its lock, in a task of its own.
@@ -28,9 +29,24 @@ pub struct TxAttempt<P: TxProvider>(Pin<Box<dyn Future<Output = Result<OpenTx<P>
 impl<P: TxProvider> TxAttempt<P> {
     /// An attempt that is refused with when to ask again, if asking again can help.
     pub fn new(provider: P, request: TxRequest, retry_after: Duration) -> Self {
-        let begun = begin(provider, request);
+        Self::refusing(begin(provider, request), retry_after)
+    }
+
+    /// As [`new`](Self::new), but takes the lock in a transaction that is open already.
+    pub(super) fn join(slot: Arc<TxSlot<P::Tx>>, request: TxRequest, retry_after: Duration) -> Self {
+        let joined = async move {
+            join::lock::<P>(&slot, request).await?;
+            Ok(OpenTx::joined(slot))
+        };
+        Self::refusing(joined, retry_after)
+    }
+
+    fn refusing(
+        attempt: impl Future<Output = Result<OpenTx<P>, Rejection>> + Send + 'static,
+        retry_after: Duration,
+    ) -> Self {
         Self(Box::pin(async move {
-            begun.await.map_err(|rejection| rejection.or_retry_after(retry_after))
+            attempt.await.map_err(|rejection| rejection.or_retry_after(retry_after))
         }))
     }
 }

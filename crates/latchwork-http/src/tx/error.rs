@@ -11,10 +11,9 @@ pub enum TxError {
     /// as by a deferred constraint. Nothing was stored.
     #[error("the server has rolled the transaction back, and nothing was stored; see the cause")]
     Aborted(#[source] Cause),
-    /// The connection ended between COMMIT and its answer. What was done may be stored or not.
-    #[error(
-        "the connection ended during COMMIT, and it is not known whether anything was stored; look before you repeat"
-    )]
+    /// The connection ended between COMMIT and its answer, or the handler has ended the transaction itself. What was
+    /// done may be stored or not.
+    #[error("it is not known whether anything was stored; look before you repeat, and see the cause")]
     OutcomeUnknown(#[source] Cause),
     /// Any other error of the server or the driver.
     #[error("the database refused; see the cause")]

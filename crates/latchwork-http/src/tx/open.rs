@@ -14,10 +14,12 @@ use tracing::{Instrument, warn};
 use super::{TxError, TxProvider, TxSlot, slot::Closed};
 use crate::{Rejection, RejectionKind};
 
-/// An open transaction of a request. Dropped, it is rolled back in a task of its own.
+/// An open transaction of a request, with its lock. Dropped, it is rolled back in a task of its own.
 #[must_use = "the transaction is rolled back when this is dropped"]
 pub struct OpenTx<P: TxProvider> {
     slot: Arc<TxSlot<P::Tx>>,
+    /// Opened by somebody else, who ends it.
+    joined: bool,
 }
 
 impl<P: TxProvider> OpenTx<P> {
@@ -28,7 +30,11 @@ impl<P: TxProvider> OpenTx<P> {
     /// Outside of a Tokio runtime.
     pub fn new(tx: P::Tx) -> Self {
         let slot = Arc::new(TxSlot::new::<P>(tx));
-        Self { slot }
+        Self { slot, joined: false }
+    }
+
+    pub(super) const fn joined(slot: Arc<TxSlot<P::Tx>>) -> Self {
+        Self { slot, joined: true }
     }
 
     /// Where handlers find it: to be put into the request's extensions.
@@ -37,14 +43,13 @@ impl<P: TxProvider> OpenTx<P> {
         &self.slot
     }
 
-    /// Takes the transaction for good, to run more statements in it and to end it, and whether it is to be rolled back
-    /// whatever happens. What is dropped then is no more rolled back in order: its connection is closed.
+    /// Takes the transaction for good, to end it, and whether it is to be rolled back whatever happens.
     ///
     /// # Errors
     ///
     /// A [`Rejection`] if it is taken out, as by a task that the handler has spawned. It is rolled back when it comes
     /// back.
-    pub fn take(self) -> Result<(P::Tx, bool), Rejection> {
+    pub(crate) fn take(self) -> Result<(P::Tx, bool), Rejection> {
         match self.slot.close() {
             Closed::Idle { tx, rollback_only } => Ok((tx, rollback_only)),
             Closed::CheckedOut | Closed::Gone => Err(Rejection::new(RejectionKind::TransactionInUse)),
@@ -55,13 +60,20 @@ impl<P: TxProvider> OpenTx<P> {
     /// that the transaction is rolled back.
     ///
     /// Resolves within `limit`, with the [`Rejection`] to answer with if the transaction was not committed though it
-    /// should have been, or is taken out.
+    /// should have been, or is taken out. A transaction that a layer outside has opened is left to that layer, which
+    /// rolls it back if `commit` is false.
     pub fn end(self, commit: bool, limit: Duration) -> TxEnd {
         TxEnd(Box::pin(end(self, commit, limit)))
     }
 }
 
 async fn end<P: TxProvider>(open: OpenTx<P>, commit: bool, limit: Duration) -> Result<(), Rejection> {
+    if open.joined {
+        if !commit {
+            open.slot.roll_back_at_end();
+        }
+        return Ok(());
+    }
     let (tx, rollback_only) = open.take()?;
     let commit = commit && !rollback_only;
     let ending = async move {
@@ -90,6 +102,9 @@ async fn end<P: TxProvider>(open: OpenTx<P>, commit: bool, limit: Duration) -> R
 
 impl<P: TxProvider> Drop for OpenTx<P> {
     fn drop(&mut self) {
+        if self.joined {
+            return;
+        }
         if let Closed::Idle { tx, .. } = self.slot.close() {
             self.slot.roll_back(tx);
         }

@@ -6,8 +6,8 @@ use latchwork_core::Namespace;
 
 use super::{OpenTx, TxAttempt, TxEnd, TxProvider, TxRequest};
 use crate::{
-    ExtractError, ExtractKey, LockMode, OnDisconnect, Rejection, RequestView, ResponseFormat, ResponseView, SetupError,
-    key::KeyParts, lock::DEFAULT_ANSWER_WITHIN, refusal::Refusal,
+    ExtractError, ExtractKey, LockMode, OnDisconnect, Rejection, RejectionKind, RequestView, ResponseFormat,
+    ResponseView, SetupError, key::KeyParts, lock::DEFAULT_ANSWER_WITHIN, refusal::Refusal,
 };
 
 /// A transaction with a lock for each request: which key, how, which responses commit, and what becomes of those who do
@@ -22,6 +22,7 @@ pub struct TxLockPolicy<V, P> {
     wait: Option<Duration>,
     answer_within: Duration,
     commit_when: CommitWhen,
+    join: bool,
     on_disconnect: OnDisconnect,
     refusal: Refusal,
 }
@@ -44,6 +45,7 @@ impl<V: 'static, P: TxProvider> TxLockPolicy<V, P> {
             wait: None,
             answer_within: DEFAULT_ANSWER_WITHIN,
             commit_when: Arc::new(ends_well),
+            join: false,
             on_disconnect: OnDisconnect::Cancel,
             refusal: Refusal::default(),
         })
@@ -91,6 +93,16 @@ impl<V: 'static, P: TxProvider> TxLockPolicy<V, P> {
     #[must_use]
     pub fn rollback_only(self) -> Self {
         self.commit_when(|_| false)
+    }
+
+    /// Takes the lock in the transaction that a policy outside has opened for the request, instead of opening another
+    /// on a second connection. Its end is the outer policy's: a response that does not commit here has it rolled back.
+    ///
+    /// A request without such a transaction, of this provider's type, is answered with 500. Both policies have to be of
+    /// one database. A wait tries again every 25 ms.
+    #[must_use]
+    pub fn join_open(self) -> Self {
+        Self { join: true, ..self }
     }
 
     /// Sets what becomes of a handler whose client leaves. Default: it is cancelled, and its transaction rolled back.
@@ -155,8 +167,14 @@ impl<V: 'static, P: TxProvider> TxLockPolicy<V, P> {
         if let Some(limit) = self.wait {
             request = request.with_wait(limit);
         }
-        let attempt = TxAttempt::new(self.provider.clone(), request, self.refusal.retry_after);
-        Ok(Some(attempt))
+        let retry_after = self.refusal.retry_after;
+        if self.join {
+            let slot = view.extension().ok_or_else(|| {
+                Rejection::new(RejectionKind::Setup).with_detail("no layer outside has opened a transaction to join")
+            })?;
+            return Ok(Some(TxAttempt::join(slot, request, retry_after)));
+        }
+        Ok(Some(TxAttempt::new(self.provider.clone(), request, retry_after)))
     }
 
     /// Ends the transaction of a request as its response says; `None` if the handler has none to give.
@@ -193,6 +211,7 @@ impl<V, P: Clone> Clone for TxLockPolicy<V, P> {
             wait: self.wait,
             answer_within: self.answer_within,
             commit_when: Arc::clone(&self.commit_when),
+            join: self.join,
             on_disconnect: self.on_disconnect,
             refusal: self.refusal.clone(),
         }
@@ -207,6 +226,7 @@ impl<V, P> fmt::Debug for TxLockPolicy<V, P> {
             .field("mode", &self.mode)
             .field("wait", &self.wait)
             .field("answer_within", &self.answer_within)
+            .field("join", &self.join)
             .field("on_disconnect", &self.on_disconnect)
             .field("refusal", &self.refusal)
             .finish_non_exhaustive()

@@ -40,9 +40,9 @@ pub trait TxProvider: Clone + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`TxError::Aborted`] if the transaction was found aborted, was ended by someone else, or the server refused to
-    /// commit it; [`TxError::OutcomeUnknown`] if its connection ended in between; [`TxError::Unavailable`] if its connection had
-    /// ended before.
+    /// [`TxError::Aborted`] if the transaction was found aborted, or the server refused to commit it;
+    /// [`TxError::OutcomeUnknown`] if the connection ended in between, or the handler has ended the transaction itself;
+    /// [`TxError::Unavailable`] if the connection had ended before.
     fn commit(tx: Self::Tx) -> impl Future<Output = Result<(), TxError>> + Send;
 
     /// Rolls back. Whatever comes of it, nothing is stored: a connection that does not answer is closed.

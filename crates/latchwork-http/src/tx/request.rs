@@ -1,7 +1,10 @@
-use std::{fmt, future::pending, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
 use latchwork_core::{Key, Mode};
-use tokio::sync::watch;
 
 /// The transaction that a request needs, as its provider is asked for it.
 #[derive(Clone)]
@@ -10,8 +13,8 @@ pub struct TxRequest {
     mode: Mode,
     wait: Option<Duration>,
     answer_within: Duration,
-    /// Its sender goes with whoever asks.
-    asked: Option<watch::Receiver<()>>,
+    /// Goes with whoever asks.
+    asked: Option<Weak<()>>,
 }
 
 impl TxRequest {
@@ -74,23 +77,17 @@ impl TxRequest {
         self.answer_within
     }
 
-    /// Resolves when nobody waits for the transaction any more, so that a provider can stop waiting too. It need not:
-    /// a transaction that nobody waits for is rolled back.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future has no effect.
-    pub async fn abandoned(&self) {
-        match self.asked.clone() {
-            Some(mut asked) => while asked.changed().await.is_ok() {},
-            None => pending().await,
-        }
+    /// Whether nobody waits for the transaction any more, so that a provider can stop waiting too. It need not: a
+    /// transaction that nobody waits for is rolled back.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.asked.as_ref().is_some_and(|asked| asked.strong_count() == 0)
     }
 
     /// Ties the request to who asks: it is abandoned when what is returned is dropped.
-    pub(super) fn watched(mut self) -> (watch::Sender<()>, Self) {
-        let (asks, asked) = watch::channel(());
-        self.asked = Some(asked);
+    pub(super) fn watched(mut self) -> (Arc<()>, Self) {
+        let asks = Arc::new(());
+        self.asked = Some(Arc::downgrade(&asks));
         (asks, self)
     }
 }

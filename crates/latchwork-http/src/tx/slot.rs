@@ -90,6 +90,10 @@ impl<Tx: Send + 'static> TxSlot<Tx> {
         }
     }
 
+    pub(super) fn roll_back_at_end(&self) {
+        self.lock().rollback_only = true;
+    }
+
     /// Rolls a transaction back in a task of its own. A runtime that is shut down drops it, which closes its
     /// connection.
     pub(super) fn roll_back(&self, tx: Tx) {
@@ -142,7 +146,7 @@ impl<Tx: Send + 'static> LockedTx<Tx> {
     ///
     /// An associated function, since the transaction has its own methods.
     pub fn rollback_only(this: &Self) {
-        this.slot.lock().rollback_only = true;
+        this.slot.roll_back_at_end();
     }
 }
 

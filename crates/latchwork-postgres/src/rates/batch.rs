@@ -113,12 +113,15 @@ impl Group {
         self.replies.push(reply);
     }
 
-    /// How many of the requests fit into a full burst.
+    /// How many charges are wanted. Those of nothing are not.
+    const fn wanted(&self) -> usize {
+        if self.cost == 0 { 0 } else { self.wanted }
+    }
+
+    /// How many of them fit into a full burst.
     fn at_first(&self) -> usize {
-        match self.quotas.highest_cost().checked_div(self.cost) {
-            Some(fit) => self.wanted.min(fit as usize),
-            None => self.wanted,
-        }
+        let fit = self.quotas.highest_cost() / self.cost.max(1);
+        self.wanted().min(fit as usize)
     }
 }
 
@@ -152,7 +155,7 @@ impl Part {
         let mut arguments = vec![
             each(|group| group.row.key()),
             each(|group| group.row.quotas()),
-            each(|group| count(group.wanted)),
+            each(|group| count(group.wanted())),
             each(|group| count(group.at_first())),
         ];
         for place in 0..self.quotas {
@@ -162,7 +165,7 @@ impl Part {
             let steps = self.groups.iter();
             arguments.push(
                 steps
-                    .map(|group| nanos(quota(group).interval()) * i64::from(group.cost))
+                    .map(|group| nanos(quota(group).interval()) * i64::from(group.cost.max(1)))
                     .collect(),
             );
             arguments.push(self.groups.iter().map(|group| nanos(quota(group).refill())).collect());
@@ -208,7 +211,7 @@ impl Group {
                 let step = (quota.interval().as_nanos() as u64).saturating_mul(u64::from(self.cost));
                 *ahead = ahead.saturating_sub(step.saturating_mul(behind));
             }
-            reply.send(Ok(Charged::new(place < admitted, ahead, at)));
+            reply.send(Ok(Charged::new(self.cost == 0 || place < admitted, ahead, at)));
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::{
     collections::HashMap,
+    error::Error,
     future::poll_fn,
     mem,
     pin::pin,
@@ -16,6 +17,7 @@ use futures_util::future::join_all;
 use latchwork_core::{engine::EngineError, rate::MAX_QUOTAS};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::{Error as DriverError, Row, Statement, error::SqlState, types::ToSql};
+use tracing::warn;
 
 use super::{
     RateOptions,
@@ -269,12 +271,16 @@ impl RateSession {
                     .await
             })
             .await?;
-        // Whatever was wrong with it, the next turn may do better.
-        let row = swept.ok().flatten();
-        sweep.came_to(
-            row.filter(|row| row.get::<_, i64>(0) == sweep::ROWS)
-                .map(|row| (row.get(2), row.get(3))),
-        );
+        let row = match swept {
+            Ok(row) => row,
+            Err(error) => {
+                // The next turn may do better.
+                warn!(target: "latchwork::postgres", error = &error as &dyn Error, "cannot sweep the rate limits");
+                None
+            }
+        };
+        let is_full = |row: &Row| row.get::<_, i64>(0) == sweep::ROWS;
+        sweep.came_to(row.filter(is_full).map(|row| (row.get(2), row.get(3))));
         Ok(())
     }
 }
@@ -331,9 +337,10 @@ async fn call(
 }
 
 fn outcome(row: &Row) -> ((i64, i64), Outcome) {
+    let now: i64 = row.get(3);
     let mut ahead = [0; MAX_QUOTAS];
-    for (place, ahead) in ahead.iter_mut().enumerate().take(row.len() - 3) {
-        *ahead = u64::try_from(row.get::<_, i64>(3 + place)).unwrap_or_default();
+    for (place, ahead) in ahead.iter_mut().enumerate().take(row.len() - 4) {
+        *ahead = u64::try_from(row.get::<_, i64>(4 + place).saturating_sub(now)).unwrap_or_default();
     }
     let admitted = row.get(2);
     ((row.get(0), row.get(1)), Outcome { admitted, ahead })

@@ -1,6 +1,7 @@
 use tokio_postgres::{Error as DriverError, error::SqlState};
 
 use super::VERSION;
+use crate::connect::ConnectError;
 
 /// Why the tables can't be used, or could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,13 @@ pub enum SchemaError {
         /// The version that is there.
         found: i32,
     },
+    /// There is no connection to be had.
+    #[error("cannot connect to the database to see to the tables of latchwork")]
+    Connect {
+        /// Why not.
+        #[from]
+        source: ConnectError,
+    },
     /// The role has not the right to do this.
     #[error(
         "this role may not use or make the tables of latchwork: to make them it needs CREATE on the database, to use \
@@ -48,7 +56,7 @@ pub enum SchemaError {
 }
 
 impl SchemaError {
-    pub(super) fn from_driver(source: DriverError) -> Self {
+    pub(crate) fn from_driver(source: DriverError) -> Self {
         match source.code() {
             Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Self::Forbidden { source },
             _ => Self::Server { source },

@@ -1,20 +1,24 @@
 //! Transactions for HTTP requests, on connections of a deadpool.
 
-use std::{fmt, future::Future, ops::Deref, time::Duration};
+mod pooled;
+
+use std::{fmt, time::Duration};
 
 use bytes::Bytes;
-use deadpool_postgres::{Object, Pool};
+use deadpool_postgres::Pool;
 use futures_util::future::join;
 use latchwork_core::Mode;
 use latchwork_http::tx::{SqlValue, TxError, TxProvider, TxRequest, TxRow};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::{
-    Client, Error, SimpleQueryMessage,
+    Error, SimpleQueryMessage, SimpleQueryRow,
     error::Severity,
     types::{FromSql, ToSql, Type},
 };
 
-use super::{TransactionExt, XactLockError, sealed::HasClient};
+use super::{TransactionExt as _, XactLockError};
+
+pub use pooled::PooledTx;
 
 /// Opens a transaction for each request on a connection of a pool: for
 /// [`TxLockPolicy`](latchwork_http::TxLockPolicy) and the layers that wear it.
@@ -58,13 +62,23 @@ impl fmt::Debug for DeadpoolTx {
 impl TxProvider for DeadpoolTx {
     type Tx = PooledTx;
 
-    /// An abandoned wait closes its connection; the server may keep its place in the queue to the end of its slice, a
-    /// little more than a second.
+    /// A request that is abandoned while the server waits for the lock keeps its connection to the end of the slice, a
+    /// little more than a second: to close it would leave the server waiting all the same, and let the pool open another
+    /// beside it.
     async fn begin(&self, request: TxRequest) -> Result<Option<PooledTx>, TxError> {
         let begun = Instant::now();
-        tokio::select! {
-            transaction = open(&self.pool, &request, begun) => transaction,
-            () = request.abandoned() => Err(TxError::unavailable("nobody waits for it any more")),
+        let (tx, granted) = open(&self.pool, &request, begun + request.answer_within()).await?;
+        let granted = match request.wait() {
+            Some(limit) if matches!(granted, Ok(false)) => wait(&tx, &request, begun + limit).await,
+            _ => granted,
+        };
+        match granted {
+            Ok(true) => Ok(Some(tx)),
+            Ok(false) => {
+                Self::rollback(tx).await?;
+                Ok(None)
+            }
+            Err(error) => Err(from_lock(error)),
         }
     }
 
@@ -95,50 +109,60 @@ impl TxProvider for DeadpoolTx {
         let ended = join(tx.simple_query(IS_OPEN), tx.batch_execute("COMMIT"));
         let (alive, committed) = tx.in_time(ended).await.map_err(TxError::outcome_unknown)?;
         let ended = judge(alive, committed);
-        if tx.is_closed() || matches!(ended, Err(TxError::OutcomeUnknown(_))) {
-            return ended;
+        let is_clean = match &ended {
+            Ok(()) => true,
+            // The server tells of an error before it gives up the locks, and answers the next statement after that.
+            Err(TxError::Aborted(_)) => matches!(tx.in_time(tx.batch_execute("")).await, Ok(Ok(()))),
+            Err(_) => false,
+        };
+        if is_clean {
+            tx.reuse();
         }
-        tx.reuse();
         ended
     }
 
+    /// A statement of a handler that was dropped runs on in the server, and ROLLBACK waits for its end. After the
+    /// request's limit the server's session is ended, so that the lock does not outlive the request by more.
     async fn rollback(tx: PooledTx) -> Result<(), TxError> {
         if tx.is_closed() {
             return Ok(());
         }
-        let ended = tx.in_time(tx.batch_execute("ROLLBACK")).await;
-        ended.map_err(TxError::unavailable)?.map_err(TxError::unavailable)?;
+        match tx.in_time(tx.batch_execute("ROLLBACK")).await {
+            Ok(ended) => ended.map_err(TxError::unavailable)?,
+            Err(elapsed) => {
+                tx.terminate().await;
+                return Err(TxError::unavailable(elapsed));
+            }
+        }
         tx.reuse();
         Ok(())
     }
 }
 
-/// Begins, and takes the lock. The connection is closed if this is dropped midway.
-async fn open(pool: &Pool, request: &TxRequest, begun: Instant) -> Result<Option<PooledTx>, TxError> {
-    let deadline = begun + request.answer_within();
-    let (tx, granted) = loop {
-        let tx = take(pool, request, deadline).await?;
+/// Begins, and tries once for the lock. The connection is closed if this is dropped midway.
+async fn open(
+    pool: &Pool,
+    request: &TxRequest,
+    deadline: Instant,
+) -> Result<(PooledTx, Result<bool, XactLockError>), TxError> {
+    loop {
+        let mut tx = take(pool, request, deadline).await?;
+        if request.is_abandoned() {
+            tx.reuse();
+            return Err(TxError::unavailable("nobody waits for the transaction any more"));
+        }
         // Sent together: one round trip.
         let sent = join(tx.simple_query(BEGIN), attempt(&tx, request));
         let (began, granted) = timeout_at(deadline, sent).await.map_err(TxError::unavailable)?;
         match began {
-            Ok(answer) if says(&answer, "t") => break (tx, granted),
+            Ok(answer) if says(&answer, "t") => {
+                tx.has_begun(first_row(&answer));
+                return Ok((tx, granted));
+            }
             Err(error) if !is_in_transaction(&error) => return Err(TxError::unavailable(error)),
             // Somebody has left a transaction open on it. That is not ours to commit: it goes with its connection.
             _ => drop(tx),
         }
-    };
-    let granted = match request.wait() {
-        Some(limit) if matches!(granted, Ok(false)) => wait(&tx, request, limit.saturating_sub(begun.elapsed())).await,
-        _ => granted,
-    };
-    match granted {
-        Ok(true) => Ok(Some(tx)),
-        Ok(false) => {
-            DeadpoolTx::rollback(tx).await?;
-            Ok(None)
-        }
-        Err(error) => Err(from_lock(error)),
     }
 }
 
@@ -152,10 +176,7 @@ async fn take(pool: &Pool, request: &TxRequest, deadline: Instant) -> Result<Poo
         .await
         .map_err(|_| TxError::unavailable("no connection of the pool came free in time"))?
         .map_err(TxError::unavailable)?;
-    Ok(PooledTx {
-        client: Some(client),
-        answer_within: request.answer_within(),
-    })
+    Ok(PooledTx::new(client, request.answer_within()))
 }
 
 async fn attempt(tx: &PooledTx, request: &TxRequest) -> Result<bool, XactLockError> {
@@ -165,15 +186,19 @@ async fn attempt(tx: &PooledTx, request: &TxRequest) -> Result<bool, XactLockErr
     }
 }
 
-async fn wait(tx: &PooledTx, request: &TxRequest, limit: Duration) -> Result<bool, XactLockError> {
-    let lock = match request.mode() {
-        Mode::Shared => tx.xact_lock_shared(request.key()),
-        Mode::Exclusive => tx.xact_lock(request.key()),
-    };
-    match lock.within(limit).await {
-        Ok(()) => Ok(true),
-        Err(error) if error.is_timeout() => Ok(false),
-        Err(error) => Err(error),
+async fn wait(tx: &PooledTx, request: &TxRequest, until: Instant) -> Result<bool, XactLockError> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let lock = match request.mode() {
+            Mode::Shared => tx.xact_lock_shared(request.key()),
+            Mode::Exclusive => tx.xact_lock(request.key()),
+        };
+        match lock.within(left.min(SLICE)).await {
+            Ok(()) => return Ok(true),
+            Err(error) if !error.is_timeout() => return Err(error),
+            Err(_) if left <= SLICE || request.is_abandoned() => return Ok(false),
+            Err(_) => {}
+        }
     }
 }
 
@@ -197,98 +222,44 @@ fn from_statement(error: Error) -> TxError {
 }
 
 /// What came of a commit, by the answers to its two statements.
+///
+/// Only an error that leaves the connection open is the server's word on them: one that ends it can come from a pooler,
+/// whose server may have committed.
 fn judge(alive: Result<Vec<SimpleQueryMessage>, Error>, committed: Result<(), Error>) -> Result<(), TxError> {
-    let alive = match alive {
-        Ok(messages) => messages,
-        // The server answered, and so it never came to COMMIT.
-        Err(error) if is_fatal(&error) => return Err(TxError::unavailable(error)),
-        Err(error) if error.as_db_error().is_some() => return Err(TxError::aborted(error)),
-        Err(error) => return Err(TxError::outcome_unknown(error)),
+    let refused = |error: Error| {
+        if error.as_db_error().is_some() && !is_fatal(&error) {
+            TxError::aborted(error)
+        } else {
+            TxError::outcome_unknown(error)
+        }
     };
-    match committed {
-        Ok(()) if says(&alive, "open") => Ok(()),
-        Ok(()) => Err(TxError::aborted(
-            "somebody else has ended the transaction; leave COMMIT and ROLLBACK to the layer",
-        )),
-        Err(error) if error.as_db_error().is_some() && !is_fatal(&error) => Err(TxError::aborted(error)),
-        Err(error) => Err(TxError::outcome_unknown(error)),
+    let alive = alive.map_err(refused)?;
+    committed.map_err(refused)?;
+    if says(&alive, "open") {
+        Ok(())
+    } else {
+        Err(TxError::outcome_unknown(
+            "the handler has ended the transaction itself; leave COMMIT and ROLLBACK to the layer",
+        ))
     }
 }
 
-/// Whether the first column of a row holds this.
+/// Whether the first column of the first row holds this.
 fn says(messages: &[SimpleQueryMessage], text: &str) -> bool {
-    messages
-        .iter()
-        .any(|message| matches!(message, SimpleQueryMessage::Row(row) if row.get(0) == Some(text)))
+    first_row(messages).is_some_and(|row| row.get(0) == Some(text))
+}
+
+fn first_row(messages: &[SimpleQueryMessage]) -> Option<&SimpleQueryRow> {
+    messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    })
 }
 
 /// Whether the server has ended the connection with these words.
 fn is_fatal(error: &Error) -> bool {
     let severity = error.as_db_error().and_then(|error| error.parsed_severity());
     matches!(severity, Some(Severity::Fatal | Severity::Panic))
-}
-
-/// An open transaction on a connection of a pool, which it gives back when it has ended in order. Dropped, it closes its
-/// connection.
-///
-/// It is a `tokio_postgres::Client` for everything but transactions: its `transaction()` would COMMIT this one, and
-/// needs a `&mut Client`, which there is none of. Nor may statements end it: a COMMIT or ROLLBACK of the handler's is
-/// found out at the end and reported as a failure. For a savepoint send `SAVEPOINT`.
-///
-/// More locks of transaction scope can be taken on it with [`TransactionExt`].
-///
-/// ```compile_fail,E0596
-/// async fn handler(mut tx: latchwork_postgres::transaction::PooledTx) {
-///     let nested = tx.transaction().await;
-/// }
-/// ```
-#[must_use = "dropping it closes its connection"]
-pub struct PooledTx {
-    /// `None` only while it is dropped.
-    client: Option<Object>,
-    answer_within: Duration,
-}
-
-impl PooledTx {
-    async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Result<T, tokio::time::error::Elapsed> {
-        timeout(self.answer_within, answer).await
-    }
-
-    /// Gives the connection back to its pool.
-    fn reuse(mut self) {
-        drop(self.client.take());
-    }
-}
-
-impl Deref for PooledTx {
-    type Target = Client;
-
-    fn deref(&self) -> &Client {
-        self.client.as_ref().expect("a connection is there until it is dropped")
-    }
-}
-
-impl HasClient for PooledTx {
-    fn driver_client(&self) -> &Client {
-        self
-    }
-}
-
-impl TransactionExt for PooledTx {}
-
-impl Drop for PooledTx {
-    fn drop(&mut self) {
-        if let Some(client) = self.client.take() {
-            // Out of its pool, a connection is closed when it is dropped, and the server rolls back.
-            drop(Object::take(client));
-        }
-    }
-}
-
-impl fmt::Debug for PooledTx {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PooledTx").finish_non_exhaustive()
-    }
 }
 
 fn parameter<'a>(value: &'a SqlValue<'a>) -> (Box<dyn ToSql + Sync + Send + 'a>, Type) {
@@ -316,5 +287,9 @@ impl<'a> FromSql<'a> for Raw {
 /// Says whether it has begun a transaction, for on a connection with an open one BEGIN only warns. The setting goes with
 /// the transaction, whoever ends it.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL latchwork.transaction = 'open'; \
-     SELECT pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp()";
+     SELECT pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp(), \
+     pg_catalog.pg_backend_pid(), pg_catalog.date_part('epoch', pg_catalog.transaction_timestamp())";
 const IS_OPEN: &str = "SELECT pg_catalog.current_setting('latchwork.transaction', true)";
+
+/// After how long a wait looks whether anybody still wants it.
+const SLICE: Duration = Duration::from_secs(1);

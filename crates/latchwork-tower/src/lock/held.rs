@@ -97,7 +97,7 @@ impl fmt::Debug for HeldLock {
 }
 
 /// What keeps the lock: it is given up with this, whoever has a view of it.
-pub(super) struct Hold(Arc<Mutex<Option<Guard>>>);
+pub(crate) struct Hold(Arc<Mutex<Option<Guard>>>);
 
 impl Hold {
     pub(super) fn is_lost(&self) -> bool {

@@ -3,21 +3,29 @@
 use std::{
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
 
+use latchwork_http::LockPolicy;
 use pin_project_lite::pin_project;
 use tokio::time::timeout;
 use tracing::warn;
 
 use super::held::Hold;
+use crate::{
+    RequestHead,
+    admission::{Outcome, Under},
+};
 
 /// How long a response waits for the server's word that the lock is free. The lock is given up all the same.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The lock was lost, and the handler dropped.
-pub(super) struct LockLost;
+struct LockLost;
+
+type Policy = LockPolicy<RequestHead>;
 
 type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -34,28 +42,31 @@ pin_project! {
         handler: Option<F>,
         lost: Option<Boxed>,
         hold: Option<Hold>,
-        cancel_on_loss: bool,
+        policy: Arc<Policy>,
         output: Option<F::Output>,
         release: Option<Boxed>,
     }
 }
 
-impl<F: Future> UnderLock<F> {
-    pub(super) const fn new(handler: F, hold: Hold, cancel_on_loss: bool) -> Self {
+impl<F: Future> Under<Policy, F> for UnderLock<F> {
+    fn new(handler: F, hold: Hold, policy: &Arc<Policy>) -> Self {
         Self {
             handler: Some(handler),
             lost: None,
             hold: Some(hold),
-            cancel_on_loss,
+            policy: Arc::clone(policy),
             output: None,
             release: None,
         }
     }
+}
 
+impl<F: Future> UnderLock<F> {
     /// Polls the handler, unless its lock is lost.
     fn poll_handler(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<F::Output, LockLost>> {
         let this = self.project();
-        if *this.cancel_on_loss && this.hold.as_ref().is_some_and(Hold::is_lost) {
+        let cancel_on_loss = this.policy.cancels_on_loss();
+        if cancel_on_loss && this.hold.as_ref().is_some_and(Hold::is_lost) {
             return Poll::Ready(Err(LockLost));
         }
         let Some(handler) = this.handler.as_pin_mut() else {
@@ -65,7 +76,7 @@ impl<F: Future> UnderLock<F> {
         if let Poll::Ready(output) = handler.poll(context) {
             return Poll::Ready(Ok(output));
         }
-        if *this.cancel_on_loss {
+        if cancel_on_loss {
             if this.lost.is_none() {
                 *this.lost = this.hold.as_ref().and_then(Hold::lost).map(|lost| Box::pin(lost) as _);
             }
@@ -78,8 +89,8 @@ impl<F: Future> UnderLock<F> {
     }
 }
 
-impl<F: Future> Future for UnderLock<F> {
-    type Output = Result<F::Output, LockLost>;
+impl<F: Future<Output = Result<R, E>>, R, E> Future for UnderLock<F> {
+    type Output = Outcome<Policy, R, E>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if self.release.is_none() {
@@ -93,7 +104,10 @@ impl<F: Future> Future for UnderLock<F> {
                     *this.output = Some(output);
                     *this.release = hold.map(|hold| Box::pin(released(hold)) as _);
                 }
-                Err(lost) => return Poll::Ready(Err(lost)),
+                Err(LockLost) => {
+                    warn!(target: "latchwork::tower", "a lock was lost while its request was handled");
+                    return Poll::Ready(Err(this.policy.lost()));
+                }
             }
         }
         let this = self.project();
@@ -101,7 +115,7 @@ impl<F: Future> Future for UnderLock<F> {
             ready!(release.as_mut().poll(context));
         }
         match this.output.take() {
-            Some(output) => Poll::Ready(Ok(output)),
+            Some(output) => Poll::Ready(Ok(output.map(|response| (response, ())))),
             // Polled again after it was ready.
             None => Poll::Pending,
         }

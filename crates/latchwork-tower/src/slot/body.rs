@@ -4,12 +4,11 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::Response;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 use super::held::Hold;
-use crate::PolicyBody;
+use crate::{PolicyBody, admission::Carries};
 
 pin_project! {
     /// A response's body with the slot of its request, which it gives up when it ends, fails, or is dropped.
@@ -23,20 +22,14 @@ pin_project! {
     }
 }
 
-impl<B> SlotBody<B> {
-    pub(super) fn free(response: Response<PolicyBody<B>>) -> Response<Self> {
-        response.map(|body| Self { body, hold: None })
-    }
-
-    pub(super) fn holding(response: Response<B>, hold: Option<Hold>) -> Response<Self>
-    where
-        B: Body,
-        B::Data: From<Bytes>,
-    {
-        PolicyBody::inner(response).map(|body| {
-            let hold = hold.filter(|_| !body.is_end_stream());
-            Self { body, hold }
-        })
+impl<B> Carries<B, Option<Hold>> for SlotBody<B>
+where
+    B: Body,
+    B::Data: From<Bytes>,
+{
+    fn new(body: PolicyBody<B>, rest: Option<Option<Hold>>) -> Self {
+        let hold = rest.flatten().filter(|_| !body.is_end_stream());
+        Self { body, hold }
     }
 }
 

@@ -2,24 +2,24 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
+    task::{Context, Poll},
 };
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use latchwork_core::Permit;
-use latchwork_http::{Rejection, RejectionKind, ResponseFormat, SlotAttempt, SlotPolicy};
+use latchwork_http::{OnDisconnect, Rejection, ResponseFormat, SlotAttempt, SlotPolicy};
 use pin_project_lite::pin_project;
 use tower_service::Service;
-use tracing::debug;
 
-use super::{HeldPermit, SlotBody, work::WithSlot};
+use super::{HeldPermit, SlotBody, held::Hold, work::WithSlot};
 use crate::{
-    PolicyBody, RequestHead,
-    run::{Run, TaskEnded},
+    RequestHead,
+    admission::{Admission, Admitted},
 };
+
+type Inner<S, B, F> = Admitted<SlotPolicy<RequestHead>, S, B, WithSlot<F>>;
 
 pin_project! {
     /// The future of a [`SlotService`](super::SlotService).
@@ -27,119 +27,51 @@ pin_project! {
     /// # Cancel safety
     ///
     /// Dropping it while it waits for a slot leaves nothing held. Dropping it later drops the handler and then gives
-    /// the slot up, or, with [`OnDisconnect::Complete`](crate::OnDisconnect::Complete), leaves the handler to its task.
+    /// the slot up, or, with [`OnDisconnect::Complete`], leaves the handler to its task.
     pub struct SlotFuture<S, B>
     where
         S: Service<Request<B>>,
     {
         #[pin]
-        state: State<S, B, S::Future>,
+        inner: Inner<S, B, S::Future>,
     }
-}
-
-pin_project! {
-    #[project = StateProj]
-    enum State<S, B, F>
-    where
-        F: Future,
-    {
-        Refused {
-            response: Option<Response<Bytes>>,
-        },
-        Passes {
-            #[pin]
-            handler: F,
-        },
-        Acquires {
-            attempt: SlotAttempt,
-            waiting: Option<Waiting<S, B>>,
-        },
-        Runs {
-            #[pin]
-            run: Run<WithSlot<F>, <WithSlot<F> as Future>::Output>,
-            terms: Terms,
-        },
-    }
-}
-
-/// A request that waits for its slot, with the service that is ready for it.
-struct Waiting<S, B> {
-    ready: S,
-    head: RequestHead,
-    body: B,
-    terms: Terms,
-}
-
-struct Terms {
-    policy: Arc<SlotPolicy<RequestHead>>,
-    format: ResponseFormat,
 }
 
 impl<S, B> SlotFuture<S, B>
 where
     S: Service<Request<B>>,
 {
-    pub(super) const fn refused(response: Response<Bytes>) -> Self {
-        Self {
-            state: State::Refused {
-                response: Some(response),
-            },
-        }
-    }
-
-    pub(super) const fn passes(handler: S::Future) -> Self {
-        Self {
-            state: State::Passes { handler },
-        }
-    }
-
-    pub(super) const fn acquires(
-        attempt: SlotAttempt,
-        ready: S,
-        head: RequestHead,
-        body: B,
-        policy: Arc<SlotPolicy<RequestHead>>,
-        format: ResponseFormat,
-    ) -> Self {
-        let terms = Terms { policy, format };
-        let waiting = Some(Waiting {
-            ready,
-            head,
-            body,
-            terms,
-        });
-        Self {
-            state: State::Acquires { attempt, waiting },
-        }
+    pub(super) const fn new(inner: Inner<S, B, S::Future>) -> Self {
+        Self { inner }
     }
 }
 
-impl<S, B> Waiting<S, B>
-where
-    S: Service<Request<B>>,
-    S::Future: Send + 'static,
-    S::Response: Send + 'static,
-    S::Error: Send + 'static,
-{
-    fn run(mut self, permit: Permit) -> State<S, B, S::Future> {
+impl Admission for SlotPolicy<RequestHead> {
+    type Grant = Permit;
+    type Attempt = SlotAttempt;
+    type Hold = Hold;
+    /// The body keeps the slot, unless that ends with the response.
+    type Rest = Option<Hold>;
+
+    fn attempt(&self, head: &RequestHead) -> Result<Option<SlotAttempt>, Rejection> {
+        self.attempt(head)
+    }
+
+    fn admit(&self, permit: Permit, head: &mut RequestHead) -> Hold {
         let (view, hold) = HeldPermit::new(permit);
-        let outer = self.head.insert(view.clone());
+        let outer = head.insert(view.clone());
         if outer.is_some() {
-            self.head.insert(view.within(outer));
+            head.insert(view.within(outer));
         }
-        let handler = self.ready.call(self.head.with_body(self.body));
-        let policy = &self.terms.policy;
-        let work = WithSlot::new(handler, hold);
-        State::Runs {
-            run: Run::new(work, policy.disconnect()),
-            terms: self.terms,
-        }
+        hold
     }
-}
 
-impl Terms {
-    fn refuse<R>(&self, rejection: &Rejection) -> Response<SlotBody<R>> {
-        SlotBody::free(PolicyBody::refusal(self.policy.respond(rejection, self.format)))
+    fn disconnect(&self) -> OnDisconnect {
+        self.disconnect()
+    }
+
+    fn respond(&self, rejection: &Rejection, format: ResponseFormat) -> Response<Bytes> {
+        self.respond(rejection, format)
     }
 }
 
@@ -154,46 +86,7 @@ where
     type Output = Result<Response<SlotBody<R>>, S::Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut state = self.project().state;
-        loop {
-            let next = match state.as_mut().project() {
-                StateProj::Refused { response } => {
-                    // Polled again after it was ready.
-                    let Some(response) = response.take() else {
-                        return Poll::Pending;
-                    };
-                    return Poll::Ready(Ok(SlotBody::free(PolicyBody::refusal(response))));
-                }
-                StateProj::Passes { handler } => {
-                    return handler
-                        .poll(context)
-                        .map_ok(|response| SlotBody::free(PolicyBody::inner(response)));
-                }
-                StateProj::Acquires { attempt, waiting } => {
-                    let answer = ready!(Pin::new(attempt).poll(context));
-                    let Some(waiting) = waiting.take() else {
-                        return Poll::Pending;
-                    };
-                    match answer {
-                        Ok(permit) => waiting.run(permit),
-                        Err(rejection) => {
-                            debug!(target: "latchwork::tower", kind = ?rejection.kind(), "a request did not get its slot");
-                            return Poll::Ready(Ok(waiting.terms.refuse(&rejection)));
-                        }
-                    }
-                }
-                StateProj::Runs { run, terms } => {
-                    return Poll::Ready(match ready!(run.poll(context)) {
-                        Ok((response, hold)) => {
-                            let hold = hold.filter(|_| !terms.policy.ends_at_response());
-                            response.map(|response| SlotBody::holding(response, hold))
-                        }
-                        Err(TaskEnded) => Ok(terms.refuse(&Rejection::new(RejectionKind::Unavailable))),
-                    });
-                }
-            };
-            state.set(next);
-        }
+        self.project().inner.poll(context)
     }
 }
 

@@ -99,7 +99,7 @@ impl fmt::Debug for HeldPermit {
 }
 
 /// What keeps the slot, unless the handler has taken the permit.
-pub(super) struct Hold(Arc<Mutex<Option<Permit>>>);
+pub(crate) struct Hold(Arc<Mutex<Option<Permit>>>);
 
 impl Drop for Hold {
     fn drop(&mut self) {

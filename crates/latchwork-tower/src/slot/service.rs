@@ -1,5 +1,4 @@
 use std::{
-    mem::replace,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -7,11 +6,11 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use latchwork_http::{ResponseFormat, SlotPolicy};
+use latchwork_http::SlotPolicy;
 use tower_service::Service;
 
 use super::{SlotBody, SlotFuture, SlotLayer};
-use crate::RequestHead;
+use crate::{RequestHead, admission::Admitted};
 
 /// The service made by a [`SlotLayer`].
 ///
@@ -69,15 +68,6 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The clone is not ready; the one that is goes with the request.
-        let unready = self.inner.clone();
-        let mut ready = replace(&mut self.inner, unready);
-        let (head, body) = RequestHead::of(request);
-        let format = ResponseFormat::of(&head);
-        match self.policy.attempt(&head) {
-            Ok(Some(attempt)) => SlotFuture::acquires(attempt, ready, head, body, Arc::clone(&self.policy), format),
-            Ok(None) => SlotFuture::passes(ready.call(head.with_body(body))),
-            Err(rejection) => SlotFuture::refused(self.policy.respond(&rejection, format)),
-        }
+        SlotFuture::new(Admitted::call(&mut self.inner, &self.policy, request))
     }
 }

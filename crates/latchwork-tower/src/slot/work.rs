@@ -3,39 +3,50 @@
 use std::{
     future::Future,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
+use latchwork_http::SlotPolicy;
 use pin_project_lite::pin_project;
 
 use super::held::Hold;
+use crate::{
+    RequestHead,
+    admission::{Outcome, Under},
+};
+
+type Policy = SlotPolicy<RequestHead>;
 
 pin_project! {
-    /// Carries the slot along with a handler, and hands it on with the handler's output.
+    /// Carries the slot along with a handler, and hands it on with the handler's response.
     ///
     /// The handler comes first: whenever both are dropped, by a panic too, nothing of it runs without the slot.
     pub(super) struct WithSlot<F> {
         #[pin]
         handler: F,
         hold: Option<Hold>,
+        until_response: bool,
     }
 }
 
-impl<F> WithSlot<F> {
-    pub(super) const fn new(handler: F, hold: Hold) -> Self {
+impl<F> Under<Policy, F> for WithSlot<F> {
+    fn new(handler: F, hold: Hold, policy: &Arc<Policy>) -> Self {
         Self {
             handler,
             hold: Some(hold),
+            until_response: policy.ends_at_response(),
         }
     }
 }
 
-impl<F: Future> Future for WithSlot<F> {
-    type Output = (F::Output, Option<Hold>);
+impl<F: Future<Output = Result<R, E>>, R, E> Future for WithSlot<F> {
+    type Output = Outcome<Policy, R, E>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let output = ready!(this.handler.poll(context));
-        Poll::Ready((output, this.hold.take()))
+        let hold = this.hold.take().filter(|_| !*this.until_response);
+        Poll::Ready(Ok(output.map(|response| (response, hold))))
     }
 }

@@ -21,6 +21,8 @@ use crate::{
     admission::{Admission, Admitted},
 };
 
+type Inner<S, B, F, P> = Admitted<TxLockPolicy<RequestHead, P>, S, B, InTx<F, P>>;
+
 pin_project! {
     /// The future of a [`TxLockService`](super::TxLockService).
     ///
@@ -35,7 +37,7 @@ pin_project! {
         P: TxProvider,
     {
         #[pin]
-        inner: Admitted<TxLockPolicy<RequestHead, P>, S, B, InTx<S::Future, P>>,
+        inner: Inner<S, B, S::Future, P>,
     }
 }
 
@@ -44,7 +46,7 @@ where
     S: Service<Request<B>>,
     P: TxProvider,
 {
-    pub(super) const fn new(inner: Admitted<TxLockPolicy<RequestHead, P>, S, B, InTx<S::Future, P>>) -> Self {
+    pub(super) const fn new(inner: Inner<S, B, S::Future, P>) -> Self {
         Self { inner }
     }
 }

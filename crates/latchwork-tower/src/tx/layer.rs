@@ -24,7 +24,7 @@ use crate::RequestHead;
 /// | others hold the key | 409 with `Retry-After` |
 /// | the database can't be reached or does not answer, or no connection comes free in time | 503, never 409; the handler does not run |
 /// | the server refuses to commit, as for a deferred constraint, or has aborted the transaction | 500, and nothing is stored |
-/// | the connection ends during COMMIT | 500, which says that the outcome is not known |
+/// | the connection ends during COMMIT, or the handler has sent a COMMIT or ROLLBACK of its own | 500, which says that the outcome is not known |
 /// | the handler has answered, but its transaction is still in use elsewhere | 500, and it is rolled back |
 /// | the request has no usable key | 400 |
 ///
@@ -104,6 +104,16 @@ impl<P: TxProvider> TxLockLayer<P> {
     #[must_use]
     pub fn rollback_only(self) -> Self {
         self.map(TxLockPolicy::rollback_only)
+    }
+
+    /// Takes the lock in the transaction that a layer outside has opened for the request, instead of opening another on
+    /// a second connection. Its end is the outer layer's: a response that does not commit here has it rolled back.
+    ///
+    /// A request without such a transaction, of this provider's type, is answered with 500. Both layers have to be of
+    /// one database. A wait tries again every 25 ms.
+    #[must_use]
+    pub fn join_open(self) -> Self {
+        self.map(TxLockPolicy::join_open)
     }
 
     /// Sets what becomes of a handler whose client leaves. Default: it is cancelled, and its transaction rolled back.

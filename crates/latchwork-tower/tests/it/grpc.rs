@@ -11,7 +11,7 @@ use bytes::{Buf, BufMut};
 use http::uri::PathAndQuery;
 use latchwork_core::{Key, Locks};
 use latchwork_tower::{
-    HeldLock, LockLayer, Peer, SlotLayer,
+    HeldLock, LockLayer, Peer, SlotLayer, TxLockLayer,
     key::{client, header},
 };
 use tokio::net::TcpListener;
@@ -28,7 +28,10 @@ use tonic::{
 };
 use tower::{Service, ServiceBuilder};
 
-use crate::support::{Event, Stage, in_time, is_free, is_held, stage};
+use crate::{
+    support::{Event, Stage, in_time, is_free, is_held, stage},
+    tx::database::{Count, Database},
+};
 
 const KEY: Key = Key::bigint(1);
 
@@ -88,11 +91,12 @@ impl UnaryService<Vec<u8>> for Echo {
         let stage = self.0.clone();
         Box::pin(async move {
             let held = request.extensions().get().is_none_or(HeldLock::is_held);
+            let fails = request.metadata().get("x-key").is_some_and(|key| key == "fails");
             stage.play().await;
-            if held {
+            if held && !fails {
                 Ok(Response::new(request.into_inner()))
             } else {
-                Err(Status::internal("not held"))
+                Err(Status::internal("not held, or told to fail"))
             }
         })
     }
@@ -246,4 +250,28 @@ async fn clients_are_told_apart_by_address_with_an_interceptor() {
     refused(&channel, Code::ResourceExhausted).await;
     watcher.lets_go(1);
     first.await.unwrap().unwrap();
+}
+
+/// tonic answers a unary call that failed with 200 and its status in the headers.
+#[tokio::test]
+async fn a_transaction_is_stored_by_the_grpc_status_and_not_by_the_http_status() {
+    for around_server in [true, false] {
+        let database = Database::default();
+        let layer = TxLockLayer::<Database>::new(database.clone(), KEY).unwrap();
+        let (stage, watcher) = stage();
+        let channel = if around_server {
+            serve!(Server::builder().layer(layer).add_service(Echo(stage)))
+        } else {
+            serve!(Server::builder().add_service(layer.named_layer(Echo(stage))))
+        };
+        watcher.lets_go(2);
+        assert_eq!(echo(&channel, "a").await.unwrap(), b"hello");
+        assert_eq!(database.settled().await, Count::COMMITTED);
+        assert_eq!(echo(&channel, "fails").await.unwrap_err().code(), Code::Internal);
+        let ended = Count {
+            rolled_back: 1,
+            ..Count::COMMITTED
+        };
+        assert_eq!(database.settled().await, ended);
+    }
 }

@@ -13,3 +13,4 @@ mod nesting;
 mod plain_hyper;
 mod support;
 mod two_instances;
+mod tx;

@@ -1,15 +1,19 @@
 //! A transaction for each request: two instances of one service on one database.
 
+mod ends;
 mod instance;
-
-use std::time::Duration;
+mod leaving;
+mod outages;
+mod provider;
 
 use latchwork_harness::Cluster;
 
 use self::instance::Instance;
-use super::client::{Client, ask};
-use super::instance::Event;
-use crate::onlooker::{Onlooker, eventually};
+use super::{
+    client::{Answer, Client, ask},
+    instance::Event,
+};
+use crate::onlooker::{Onlooker, assert_quiet, eventually};
 
 /// One database, and two instances that share nothing else.
 struct Shop {
@@ -53,6 +57,11 @@ impl Shop {
     }
 }
 
+/// Which problem an answer tells of.
+fn is_problem(answer: &Answer, status: u16, name: &str) -> bool {
+    answer.status() == status && answer.0.contains(&format!("\"urn:latchwork:problem:{name}\""))
+}
+
 const TABLES: &str = "CREATE TABLE counter (n bigint NOT NULL); INSERT INTO counter VALUES (0); \
      CREATE TABLE orders (id bigint PRIMARY KEY); \
      CREATE TABLE charges (id bigint, order_id bigint REFERENCES orders DEFERRABLE INITIALLY DEFERRED)";
@@ -81,4 +90,36 @@ async fn one_request_an_order_at_a_time_and_what_it_did_is_stored_before_it_is_a
     assert_eq!((shop.charges().await, shop.onlooker.held().await), (2, 0));
     assert_eq!(ask(shop.other.address, "POST /orders/42/charge").await.status(), 200);
     shop.is_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn forty_requests_that_read_and_write_the_same_row_lose_nothing() {
+    let shop = Shop::open().await;
+    let mut asking = tokio::task::JoinSet::new();
+    for number in 0..40 {
+        let address = [shop.one.address, shop.other.address][number % 2];
+        asking.spawn(async move { ask(address, "POST /add").await.status() });
+    }
+    for status in asking.join_all().await {
+        assert_eq!(status, 200);
+    }
+    assert_eq!(shop.onlooker.number("SELECT n FROM counter").await, 40);
+    shop.is_clean().await;
+    assert_quiet(&shop.cluster);
+}
+
+/// The inner lock is in the outer layer's transaction, so a pool of one connection does.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_layers_can_take_their_locks_in_one_transaction() {
+    let shop = Shop::with_pools_of(1).await;
+    let mut asking = tokio::task::JoinSet::new();
+    for number in 0..20 {
+        let address = [shop.one.address, shop.other.address][number % 2];
+        // Different orders, so that only the inner lock keeps them apart.
+        asking.spawn(async move { ask(address, &format!("POST /joined/{number}")).await.status() });
+    }
+    assert!(asking.join_all().await.iter().all(|status| *status == 200));
+    assert_eq!(shop.onlooker.number("SELECT n FROM counter").await, 20);
+    shop.is_clean().await;
+    assert_quiet(&shop.cluster);
 }

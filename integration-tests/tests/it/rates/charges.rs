@@ -170,6 +170,71 @@ async fn a_denied_key_leaves_no_row_and_changes_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_denial_is_remembered_and_lapses_in_time() {
+    let (cluster, onlooker) = installed().await;
+    let rates = process(&cluster, patient()).await;
+    let quota = Quota::new(1, Duration::from_millis(1_500)).unwrap();
+    let check = async || rates.check("key", quota, 1).await.unwrap();
+    for round in 1..=2 {
+        assert!(check().await.is_allowed());
+        let denied = check().await;
+        let remembered = check().await;
+        let row = "SELECT xmin::text FROM latchwork.rate_limits";
+        let version = onlooker.value(row).await;
+        let wait = remembered.retry_after().unwrap();
+        assert!(remembered.is_remembered() && wait <= denied.retry_after().unwrap());
+        assert_eq!(
+            onlooker.value(row).await,
+            version,
+            "a remembered denial wrote something"
+        );
+        assert_eq!((rates.stats().denials, rates.stats().denied_from_memory), (1, round));
+        tokio::time::sleep(denied.retry_after().unwrap()).await;
+    }
+    assert!(check().await.is_allowed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_was_set_back_denies_for_a_minute_at_most() {
+    let (cluster, onlooker) = installed().await;
+    let rates = process(&cluster, forgetful()).await;
+    let quotas = Quotas::all([Quota::per_second(1).unwrap(), Quota::per_second(2).unwrap()]).unwrap();
+    assert!(rates.check("key", quotas, 1).await.unwrap().is_allowed());
+    let day = "UPDATE latchwork.rate_limits SET tat1 = tat1 + 86400000000000, tat2 = tat2 + 86400000000000";
+    onlooker.0.batch_execute(day).await.unwrap();
+    let denied = rates.check("key", quotas, 1).await.unwrap();
+    assert!(!denied.is_allowed());
+    assert!(denied.retry_after().unwrap() <= Duration::from_secs(61), "{denied:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_is_dropped_leaves_those_beside_it_exact() {
+    let (cluster, _onlooker) = installed().await;
+    let rates = process(&cluster, forgetful()).await;
+    for round in 0..30 {
+        let key = format!("key {round}");
+        let mut checks = Vec::new();
+        let dropped = (0..100).map(|_| tokio::spawn(rates.check(key.as_str(), rarely(1_000), 1)));
+        for (number, check) in dropped.enumerate() {
+            if number % 3 == 0 {
+                check.abort();
+            } else {
+                checks.push(check);
+            }
+        }
+        let mut allowed = 0;
+        for check in checks {
+            allowed += u32::from(check.await.unwrap().unwrap().is_allowed());
+        }
+        let left = rates.check(key.as_str(), rarely(1_000), 0).await.unwrap().remaining();
+        assert!(
+            (allowed..=100).contains(&(1_000 - left)),
+            "{allowed} allowed, {left} left"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_random_keys_of_two_processes_never_lock_each_other_out() {
     let (cluster, onlooker) = installed().await;
     let (one, other) = (

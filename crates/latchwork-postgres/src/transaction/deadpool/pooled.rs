@@ -1,0 +1,128 @@
+use std::{fmt, future::Future, ops::Deref, time::Duration};
+
+use deadpool_postgres::Object;
+use tokio::time::{error::Elapsed, timeout};
+use tokio_postgres::{Client, SimpleQueryRow};
+use tracing::warn;
+
+use crate::transaction::{TransactionExt, sealed::HasClient};
+
+/// An open transaction on a connection of a pool, which it gives back when it has ended in order. Dropped, it closes its
+/// connection.
+///
+/// It is a `tokio_postgres::Client` for everything but transactions: its `transaction()` would COMMIT this one, and
+/// needs a `&mut Client`, which there is none of. Nor may statements end it: a COMMIT or ROLLBACK of the handler's is
+/// found out at the end and reported as an outcome that is not known. For a savepoint send `SAVEPOINT`.
+///
+/// More locks of transaction scope can be taken on it with [`TransactionExt`].
+///
+/// ```compile_fail,E0596
+/// async fn handler(mut tx: latchwork_postgres::transaction::PooledTx) {
+///     let nested = tx.transaction().await;
+/// }
+/// ```
+#[must_use = "dropping it closes its connection"]
+pub struct PooledTx {
+    /// `None` only while it is dropped.
+    client: Option<Object>,
+    answer_within: Duration,
+    /// `None` until it has begun.
+    server_side: Option<ServerSide>,
+}
+
+/// What tells this transaction from all others in the server.
+struct ServerSide {
+    pid: i32,
+    begun: f64,
+}
+
+impl ServerSide {
+    fn new(row: &SimpleQueryRow) -> Option<Self> {
+        Some(Self {
+            pid: row.get(1)?.parse().ok()?,
+            begun: row.get(2)?.parse().ok()?,
+        })
+    }
+
+    /// Ends the session that the transaction is on, if it still is.
+    fn terminate(&self) -> String {
+        let Self { pid, begun } = self;
+        format!(
+            "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity \
+             WHERE pid OPERATOR(pg_catalog.=) {pid} \
+             AND pg_catalog.date_part('epoch', xact_start) OPERATOR(pg_catalog.=) '{begun}'::pg_catalog.float8"
+        )
+    }
+}
+
+impl PooledTx {
+    pub(super) const fn new(client: Object, answer_within: Duration) -> Self {
+        Self {
+            client: Some(client),
+            answer_within,
+            server_side: None,
+        }
+    }
+
+    /// Remembers the row with which a transaction has begun.
+    pub(super) fn has_begun(&mut self, row: Option<&SimpleQueryRow>) {
+        self.server_side = row.and_then(ServerSide::new);
+    }
+
+    pub(super) async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Result<T, Elapsed> {
+        timeout(self.answer_within, answer).await
+    }
+
+    /// Closes the connection, and has another of its pool end what it has left running in the server.
+    pub(super) async fn terminate(mut self) {
+        let (Some(client), Some(server_side)) = (self.client.take(), self.server_side.take()) else {
+            return;
+        };
+        let pool = Object::pool(&client);
+        // First, for a pool of one connection.
+        drop(Object::take(client));
+        let terminates = async {
+            let other = pool?.get().await.ok()?;
+            other.simple_query(&server_side.terminate()).await.ok()
+        };
+        if !matches!(self.in_time(terminates).await, Ok(Some(_))) {
+            warn!(target: "latchwork::postgres", pid = server_side.pid, "a statement of a request that has ended may still run, and hold its lock");
+        }
+    }
+
+    /// Gives the connection back to its pool.
+    pub(super) fn reuse(mut self) {
+        drop(self.client.take());
+    }
+}
+
+impl Deref for PooledTx {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.client.as_ref().expect("a connection is there until it is dropped")
+    }
+}
+
+impl HasClient for PooledTx {
+    fn driver_client(&self) -> &Client {
+        self
+    }
+}
+
+impl TransactionExt for PooledTx {}
+
+impl Drop for PooledTx {
+    fn drop(&mut self) {
+        if let Some(client) = self.client.take() {
+            // Out of its pool, a connection is closed when it is dropped, and the server rolls back.
+            drop(Object::take(client));
+        }
+    }
+}
+
+impl fmt::Debug for PooledTx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PooledTx").finish_non_exhaustive()
+    }
+}
