@@ -23,12 +23,12 @@ const AI_SLOTS: u32 = 5;
 /// The routes of one instance. What is limited here is limited over all of them.
 pub(crate) fn router(shop: &Shop) -> Result<Router, Failure> {
     // One charge of an order at a time, in a transaction that has ended before the answer leaves. Others get 409.
-    let in_turn = TxLockLayer::<DeadpoolTx>::new(shop.pool.clone(), ("order", param("id")))?;
+    let in_turn = TxLockLayer::<DeadpoolTx>::new(shop.transactions.clone(), ("order", param("id")))?;
     // A call keeps its slot until its answer was sent, or the client has left. Others get 503.
     let few_at_once = SlotLayer::global(shop.locks.slots("ai", AI_SLOTS)?);
     // Who repeats a key gets the first answer again. Keys of different customers have nothing to do with each other; a
     // real shop takes the customer from its authentication, and not from a header that anybody can send.
-    let once = IdempotencyLayer::<DeadpoolTx>::new(shop.pool.clone(), header(API_KEY).optional())?;
+    let once = IdempotencyLayer::<DeadpoolTx>::new(shop.transactions.clone(), header(API_KEY).optional())?;
     // Counted in the database too, but nothing waits there: if it is away, each instance counts for itself.
     let quota = Quota::per_second(10)?.with_burst(20)?;
     let not_too_often = RateLimitLayer::new(shop.rates.clone(), ("search", Customer), quota)?.name("search")?;

@@ -11,7 +11,9 @@ use crate::{failure::Failure, tables};
 /// One instance of the shop. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Shop {
-    /// For everything that the shop itself stores. The transactions of requests come from here too.
+    /// For the transactions of requests, which keep a connection for as long as their handler runs.
+    pub transactions: Pool,
+    /// For single statements: they need not wait until a transaction has ended.
     pub pool: Pool,
     /// Locks and slots. They are on a connection of their own: none of the pool is tied up by them.
     pub locks: Locks,
@@ -28,11 +30,13 @@ impl Shop {
     ///
     /// Fails when the database cannot be reached or used.
     pub async fn open(config: Config) -> Result<Self, Failure> {
-        let pool = pool(&config)?;
+        let transactions = pool(&config, 20)?;
+        let pool = pool(&config, 5)?;
         // It looks at the server first, and says what to do if there is something wrong with it.
         let postgres = Postgres::connect(config, PostgresOptions::default()).await?;
         tables::make(&pool).await?;
         Ok(Self {
+            transactions,
             pool,
             locks: postgres.locks(),
             rates: postgres.rate_limits(RateOptions::default()),
@@ -52,11 +56,12 @@ impl Shop {
         if let Err(error) = self.locks.close_within(limit).await {
             tracing::warn!("the locks did not close in order: {error}");
         }
+        self.transactions.close();
         self.pool.close();
     }
 }
 
-fn pool(config: &Config) -> Result<Pool, Failure> {
+fn pool(config: &Config, size: usize) -> Result<Pool, Failure> {
     let recycling_method = RecyclingMethod::Fast;
     let manager = Manager::from_config(
         config.to_tokio_postgres(),
@@ -64,13 +69,11 @@ fn pool(config: &Config) -> Result<Pool, Failure> {
         ManagerConfig { recycling_method },
     );
     Ok(Pool::builder(manager)
-        .max_size(POOL_SIZE)
+        .max_size(size)
         // A request that finds no connection is answered, and does not pile up behind the others.
         .runtime(Runtime::Tokio1)
         .timeouts(deadpool_postgres::Timeouts::wait_millis(WAIT_MS))
         .build()?)
 }
 
-/// A charge or a payment keeps a connection while it runs, so that many can run at once in an instance.
-const POOL_SIZE: usize = 16;
 const WAIT_MS: u64 = 5_000;

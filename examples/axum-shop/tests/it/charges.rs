@@ -6,7 +6,7 @@ use std::{
 use latchwork_harness::wait_until;
 
 use crate::{
-    http::{Answer, Request},
+    http::{Answer, Request, get},
     program::{PATIENCE, Pair},
 };
 
@@ -61,7 +61,10 @@ fn an_order_that_is_being_charged_is_refused_to_others_and_other_orders_are_not(
     let (_keeper, refused) = keep(&pair, "42");
     refused.is_refused(409, "lock-busy");
     assert_eq!(refused.header("retry-after"), Some("1"));
-    charge("42", 0).ask(&pair.one.address).is_refused(409, "lock-busy");
+    // However it is written.
+    for order in ["42", "4%32"] {
+        charge(order, 0).ask(&pair.one.address).is_refused(409, "lock-busy");
+    }
     assert_eq!(charge("43", 0).ask(&pair.one.address).json()["total"], 5);
 }
 
@@ -96,4 +99,20 @@ fn what_is_no_charge_changes_nothing() {
         assert_eq!(answer.status, 400, "{body}: {answer:?}");
     }
     assert_eq!(pair.stats()["orders"], serde_json::json!({}));
+}
+
+#[test]
+fn more_charges_than_there_are_connections_do_not_keep_others_from_asking() {
+    let pair = Pair::start();
+    let address = &pair.one.address;
+    let orders = 0..20;
+    let _charges: Vec<_> = orders
+        .map(|order| charge(&order.to_string(), 600_000).send(address))
+        .collect();
+    let running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'";
+    assert!(wait_until(PATIENCE, || pair.cluster.psql(running).unwrap() == "20"));
+    let one_more = charge("20", 0).ask_meanwhile(address);
+    assert_eq!(get(address, "/stats").status, 200);
+    // For each charge has a connection, and the one more waits for one in vain.
+    one_more.join().unwrap().unwrap().is_refused(503, "unavailable");
 }
