@@ -11,3 +11,6 @@ mod payments;
 mod program;
 mod search;
 mod usage;
+
+/// The program to test. All else is the same for every shop.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_axum-shop");

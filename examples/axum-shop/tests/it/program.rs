@@ -14,7 +14,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The program, without what the environment of the tests might tell it.
 pub(crate) fn program(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_axum-shop"));
+    let mut command = Command::new(crate::PROGRAM);
     command
         .args(arguments)
         .stdin(Stdio::null())
