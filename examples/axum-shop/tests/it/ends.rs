@@ -1,6 +1,6 @@
 //! How it ends, and that nothing is left.
 
-use std::{net::TcpListener, thread::JoinHandle};
+use std::{net::TcpListener, thread::JoinHandle, time::Instant};
 
 use latchwork_harness::{Cluster, Process, Signal, wait_until};
 
@@ -19,7 +19,8 @@ fn processes(folder: &str) -> Vec<String> {
 /// Starts a charge that takes a while, and returns when it is being worked on.
 fn busy(shop: &Shop, ms: u32) -> JoinHandle<Option<Answer>> {
     let charge = |ms| Request::new(&format!("POST /orders/42/charge?ms={ms}")).body("{\"amount\": 5}");
-    loop {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
         let charged = charge(ms).ask_meanwhile(&shop.address);
         while !charged.is_finished() {
             if charge(0).ask(&shop.address).status == 409 {
@@ -27,6 +28,7 @@ fn busy(shop: &Shop, ms: u32) -> JoinHandle<Option<Answer>> {
             }
         }
     }
+    panic!("no charge is ever worked on");
 }
 
 #[test]
