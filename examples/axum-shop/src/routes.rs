@@ -12,7 +12,6 @@ use latchwork::{
         key::{ExtractError, ExtractKey, KeyParts, client, header, param},
     },
 };
-
 use shop::{Failure, Shop};
 
 use crate::{ai, orders, payments, search, stats};
