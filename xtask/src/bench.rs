@@ -5,8 +5,7 @@ use crate::setup::install;
 
 /// Runs one comparison with the package `benches`, in release mode.
 pub(crate) fn bench(name: &str, arguments: &[String]) -> Result<(), Failure> {
-    if name == "locks"
-        && find_program("redis-server").is_none()
+    if find_program("redis-server").is_none()
         && let Err(failure) = install(&["redis-server"])
     {
         println!("xtask: NOTICE: the comparison runs without Redis: {failure}");

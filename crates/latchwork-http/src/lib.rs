@@ -11,6 +11,8 @@
 //! - [`HeldLock`] and [`HeldPermit`]: what a handler sees of what its request holds.
 //! - [`TxLockPolicy`] and the rest of [`tx`]: a transaction for each request, with its lock, on anybody's database
 //!   library.
+//! - [`RateLimitPolicy`]: so many requests in so much time.
+//! - [`IdempotencyPolicy`]: each `Idempotency-Key` is worked on once.
 //! - [`Rejection`]: from a refusal to a status, headers, and problem+json or a gRPC status.
 //!
 //! # Examples

@@ -79,7 +79,7 @@ impl Postgres {
         self.locks.clone()
     }
 
-    /// Rate limits over all processes that use this database. They need the tables of [`schema`](crate::schema).
+    /// Rate limits over all processes that use this database. They need the tables of [`schema`].
     ///
     /// They have a session of their own, which connects in the background, and which ends with
     /// [`RateLimits::close`] or when the last clone is gone; closing the locks does not end it. A service makes them once
@@ -107,7 +107,7 @@ impl Postgres {
         RateLimits::new(Arc::new(engine), options.limits)
     }
 
-    /// Makes the tables of [`schema`](crate::schema) that are missing, over a connection of its own. It may run at each
+    /// Makes the tables of [`schema`] that are missing, over a connection of its own. It may run at each
     /// start of each instance.
     ///
     /// # Cancel safety
@@ -135,7 +135,7 @@ impl Postgres {
             .map_err(SchemaError::from_driver)?
     }
 
-    /// Finds out which version of the tables of [`schema`](crate::schema) is there, over a connection of its own.
+    /// Finds out which version of the tables of [`schema`] is there, over a connection of its own.
     ///
     /// # Cancel safety
     ///

@@ -1,8 +1,11 @@
-//! Tower layers for latchwork: a lock, a slot or a transaction for each request, on axum, tonic and plain hyper.
+//! Tower layers for latchwork: a lock, a slot or a transaction for each request, rate limits and idempotency keys, on
+//! axum, tonic and plain hyper.
 //!
 //! - [`LockLayer`]: while a handler runs, its request holds a key. Others get 409.
 //! - [`TxLockLayer`]: a request has a transaction that holds a key, and is stored before it is answered, or not at all.
 //! - [`SlotLayer`]: at most so many requests at once, over all instances. Others get 429 or 503.
+//! - [`RateLimitLayer`]: so many requests of one client in so much time, over all instances. Others get 429.
+//! - [`IdempotencyLayer`]: each `Idempotency-Key` is worked on once, and whoever repeats it gets the first response.
 //!
 //! All take a key from the request by the extractors in [`key`], refuse with problem+json or, for gRPC calls, a gRPC
 //! status, and never fail themselves: the error type is the inner service's, so axum needs no `HandleErrorLayer`.
