@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderMap, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
@@ -29,6 +29,7 @@ pin_project! {
         },
         Whole {
             bytes: Option<Bytes>,
+            trailers: Option<HeaderMap>,
         },
     }
 }
@@ -46,9 +47,15 @@ impl<B> PolicyBody<B> {
 
     /// A body that was read whole.
     pub(crate) fn bytes(bytes: Bytes) -> Self {
+        Self::whole(bytes, None)
+    }
+
+    /// A body that was read whole, with what came after it.
+    pub(crate) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self {
             kind: Kind::Whole {
                 bytes: Some(bytes).filter(|bytes| !bytes.is_empty()),
+                trailers,
             },
         }
     }
@@ -82,21 +89,25 @@ where
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         match self.project().kind.project() {
             KindProj::Inner { body } => body.poll_frame(context),
-            KindProj::Whole { bytes } => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes.into())))),
+            KindProj::Whole { bytes, trailers } => {
+                let data = bytes.take().map(|bytes| Frame::data(bytes.into()));
+                let frame = data.or_else(|| trailers.take().map(Frame::trailers));
+                Poll::Ready(frame.map(Ok))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Inner { body } => body.is_end_stream(),
-            Kind::Whole { bytes } => bytes.is_none(),
+            Kind::Whole { bytes, trailers } => bytes.is_none() && trailers.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             Kind::Inner { body } => body.size_hint(),
-            Kind::Whole { bytes } => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Kind::Whole { bytes, .. } => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
         }
     }
 }
