@@ -34,6 +34,15 @@ pin_project! {
     }
 }
 
+/// In the extensions of a policy's own answer, which is no handler's and so never kept.
+#[derive(Clone, Copy, Debug)]
+struct Refused;
+
+/// Whether one of our layers has answered in the handler's place.
+pub(crate) fn is_refusal<B>(response: &Response<B>) -> bool {
+    response.extensions().get::<Refused>().is_some()
+}
+
 impl<B> PolicyBody<B> {
     pub(crate) fn inner(response: Response<B>) -> Response<Self> {
         response.map(Self::of)
@@ -60,7 +69,8 @@ impl<B> PolicyBody<B> {
         }
     }
 
-    pub(crate) fn refusal(response: Response<Bytes>) -> Response<Self> {
+    pub(crate) fn refusal(mut response: Response<Bytes>) -> Response<Self> {
+        response.extensions_mut().insert(Refused);
         response.map(Self::bytes)
     }
 }
@@ -108,6 +118,27 @@ where
         match &self.kind {
             Kind::Inner { body } => body.size_hint(),
             Kind::Whole { bytes, .. } => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{BodyExt, Empty};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_that_was_read_whole_has_its_trailers_after_it() {
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", "0".parse().unwrap());
+        for bytes in [Bytes::from_static(b"all"), Bytes::new()] {
+            let body = PolicyBody::<Empty<Bytes>>::whole(bytes.clone(), Some(trailers.clone()));
+            assert!(!body.is_end_stream());
+            assert_eq!(body.size_hint().exact(), Some(bytes.len() as u64));
+            let collected = body.collect().await.unwrap();
+            assert_eq!(collected.trailers(), Some(&trailers));
+            assert_eq!(collected.to_bytes(), bytes);
         }
     }
 }

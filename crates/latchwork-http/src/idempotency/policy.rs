@@ -138,7 +138,8 @@ impl<V: 'static, P: TxProvider> IdempotencyPolicy<V, P> {
     }
 
     /// Sets which responses are kept, and commit; the others roll back, and the key can be used again. Default:
-    /// [`ends_well`].
+    /// [`ends_well`]. What a layer of this library inside answers in the handler's place, such as that a lock is busy, is
+    /// never kept.
     #[must_use]
     pub fn commit_when(mut self, commits: impl Fn(&dyn ResponseView) -> bool + Send + Sync + 'static) -> Self {
         self.commit_when = Arc::new(commits);

@@ -16,6 +16,7 @@ use tracing::debug;
 
 use crate::{
     PolicyBody, RequestHead,
+    body::is_refusal,
     run::{Run, TaskEnded},
 };
 
@@ -61,7 +62,7 @@ impl<P: TxProvider> Exchange<P> {
         };
         let run = match self.policy.begin(&self.request, &body).await {
             Ok(Begun::Run(run)) => run,
-            Ok(Begun::Replay(response)) => return Ok(PolicyBody::refusal(response)),
+            Ok(Begun::Replay(response)) => return Ok(response.map(PolicyBody::bytes)),
             Err(rejection) => return Ok(self.refuse(&rejection)),
         };
         if let Some(slot) = run.slot() {
@@ -97,7 +98,7 @@ impl<P: TxProvider> Exchange<P> {
             let response = handler.await?;
             // The service may be what keeps the handler's state alive.
             drop(ready);
-            if !self.policy.commits(&response) {
+            if is_refusal(&response) || !self.policy.commits(&response) {
                 return Ok(match run.take_back().await {
                     Ok(()) => PolicyBody::inner(response),
                     Err(rejection) => self.refuse(&rejection),
