@@ -255,6 +255,9 @@ async fn the_servers_end_of_the_session_takes_the_claim_along() {
     shop.cluster
         .psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'")
         .unwrap();
+    // The server is only told to end it by then.
+    let onlooker = &shop.onlooker;
+    eventually("the session has ended", async || onlooker.held().await == 0).await;
     shop.other.lets_go(1);
     let again = send(shop.other.address, "/slow", "idempotency-key: k\r\n", "").await;
     assert_eq!((again.status(), again.header("idempotent-replayed")), (200, None));
