@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderMap, Response};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
@@ -29,8 +29,18 @@ pin_project! {
         },
         Whole {
             bytes: Option<Bytes>,
+            trailers: Option<HeaderMap>,
         },
     }
+}
+
+/// In the extensions of a policy's own answer, which is no handler's and so never kept.
+#[derive(Clone, Copy, Debug)]
+struct Refused;
+
+/// Whether one of our layers has answered in the handler's place.
+pub(crate) fn is_refusal<B>(response: &Response<B>) -> bool {
+    response.extensions().get::<Refused>().is_some()
 }
 
 impl<B> PolicyBody<B> {
@@ -46,14 +56,21 @@ impl<B> PolicyBody<B> {
 
     /// A body that was read whole.
     pub(crate) fn bytes(bytes: Bytes) -> Self {
+        Self::whole(bytes, None)
+    }
+
+    /// A body that was read whole, with what came after it.
+    pub(crate) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self {
             kind: Kind::Whole {
                 bytes: Some(bytes).filter(|bytes| !bytes.is_empty()),
+                trailers,
             },
         }
     }
 
-    pub(crate) fn refusal(response: Response<Bytes>) -> Response<Self> {
+    pub(crate) fn refusal(mut response: Response<Bytes>) -> Response<Self> {
+        response.extensions_mut().insert(Refused);
         response.map(Self::bytes)
     }
 }
@@ -82,21 +99,46 @@ where
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         match self.project().kind.project() {
             KindProj::Inner { body } => body.poll_frame(context),
-            KindProj::Whole { bytes } => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes.into())))),
+            KindProj::Whole { bytes, trailers } => {
+                let data = bytes.take().map(|bytes| Frame::data(bytes.into()));
+                let frame = data.or_else(|| trailers.take().map(Frame::trailers));
+                Poll::Ready(frame.map(Ok))
+            }
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Inner { body } => body.is_end_stream(),
-            Kind::Whole { bytes } => bytes.is_none(),
+            Kind::Whole { bytes, trailers } => bytes.is_none() && trailers.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             Kind::Inner { body } => body.size_hint(),
-            Kind::Whole { bytes } => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Kind::Whole { bytes, .. } => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{BodyExt, Empty};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_that_was_read_whole_has_its_trailers_after_it() {
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", "0".parse().unwrap());
+        for bytes in [Bytes::from_static(b"all"), Bytes::new()] {
+            let body = PolicyBody::<Empty<Bytes>>::whole(bytes.clone(), Some(trailers.clone()));
+            assert!(!body.is_end_stream());
+            assert_eq!(body.size_hint().exact(), Some(bytes.len() as u64));
+            let collected = body.collect().await.unwrap();
+            assert_eq!(collected.trailers(), Some(&trailers));
+            assert_eq!(collected.to_bytes(), bytes);
         }
     }
 }

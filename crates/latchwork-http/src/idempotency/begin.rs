@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use http::Response;
 use latchwork_core::{AcquireError, Guard, Locks, Mode};
-use tokio::{spawn, time::timeout};
+use tokio::{spawn, sync::oneshot, time::timeout};
 use tracing::{Instrument, warn};
 
 use super::{
@@ -39,7 +39,8 @@ pub enum Begun<P: TxProvider> {
 /// # Cancel safety
 ///
 /// The future may be dropped at any time. Nothing stays claimed, but for a handler that works outside of the database:
-/// there a claim that was being stored may stay, and says that nobody knows how the request ended.
+/// there a claim that was being stored is taken back, and may stay if the database ends in between; it says then that
+/// nobody knows how the request ended.
 ///
 /// # Errors
 ///
@@ -121,16 +122,40 @@ impl<P: TxProvider> Claim<P> {
 
     /// For a handler that works elsewhere, under a lock of session scope.
     async fn outside(self, locks: &Locks) -> Result<Begun<P>, Rejection> {
-        let guard = self.guard(locks).await?;
+        let guard = match self.guard(locks).await {
+            Err(rejection) if rejection.kind() == RejectionKind::IdempotencyInFlight => {
+                return match self.look(rejection.clone()).await {
+                    Ok(response) => Ok(Begun::Replay(response)),
+                    // Whoever has the lock is at it.
+                    Err(found) if found.kind() == RejectionKind::IdempotencyUnknown => Err(rejection),
+                    Err(found) => Err(found),
+                };
+            }
+            guard => guard?,
+        };
         let open = self.open(None).await?;
         let (found, open) = self.find(open).await?;
         match self.answer(found, open).await? {
             Ok(response) => Ok(Begun::Replay(response)),
-            Err(open) => {
-                self.keep(open, Kept::Begun).await?;
-                Ok(Begun::Run(IdempotentRun::new(self, Work::Outside(guard))))
-            }
+            Err(open) => self.claim(open, guard).await.map(Begun::Run),
         }
+    }
+
+    /// Stores the claim, in a task of its own: if whoever asked leaves meanwhile, nothing was done, and the claim is taken
+    /// back.
+    async fn claim(self, open: OpenTx<P>, guard: Guard) -> Result<IdempotentRun<P>, Rejection> {
+        let (claimed, asks) = oneshot::channel();
+        let claiming = async move {
+            let stored = self.keep(open, Kept::Begun).await;
+            let run = stored.map(|()| IdempotentRun::new(self, Work::Outside(guard)));
+            if let Err(Ok(run)) = claimed.send(run) {
+                // What is wrong was logged.
+                let _ = run.take_back().await;
+            }
+        };
+        spawn(claiming.in_current_span());
+        let claimed = asks.await;
+        claimed.unwrap_or_else(|error| Err(unavailable(TxError::unavailable(error))))
     }
 
     async fn guard(&self, locks: &Locks) -> Result<Guard, Rejection> {
@@ -206,7 +231,8 @@ impl<P: TxProvider> Claim<P> {
         let (tx, rollback_only) = open.take()?;
         if rollback_only {
             // What rolls back whatever the response says leaves no trace of the key either.
-            spawn(P::rollback(tx).in_current_span());
+            // Before the answer leaves, so that one who asks again does not meet our own lock.
+            let _ = timeout(self.terms.answer_within, spawn(P::rollback(tx).in_current_span())).await;
             return Ok(());
         }
         let keeping = store_and_commit::<P>(tx, self.id, self.fingerprint, kept, self.terms.retention);

@@ -59,10 +59,12 @@ pub struct IdempotentRequest {
 
 const MEBIBYTE: usize = 1 << 20;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const CENTURY: Duration = Duration::from_secs(36_525 * 24 * 60 * 60);
 
 impl<V: 'static, P: TxProvider> IdempotencyPolicy<V, P> {
     /// Keys of one principal are not those of another: `principal` says who asks, such as the user that was authenticated
-    /// before. By default POST and PATCH need a key, and other methods pass.
+    /// before. Those for whom it says nothing are one principal together. By default POST and PATCH need a key, and other
+    /// methods pass.
     ///
     /// # Errors
     ///
@@ -136,7 +138,8 @@ impl<V: 'static, P: TxProvider> IdempotencyPolicy<V, P> {
     }
 
     /// Sets which responses are kept, and commit; the others roll back, and the key can be used again. Default:
-    /// [`ends_well`].
+    /// [`ends_well`]. What a layer of this library inside answers in the handler's place, such as that a lock is busy, is
+    /// never kept.
     #[must_use]
     pub fn commit_when(mut self, commits: impl Fn(&dyn ResponseView) -> bool + Send + Sync + 'static) -> Self {
         self.commit_when = Arc::new(commits);
@@ -182,10 +185,11 @@ impl<V: 'static, P: TxProvider> IdempotencyPolicy<V, P> {
         self
     }
 
-    /// Sets for how long responses are kept. Default: 24 h.
+    /// Sets for how long responses are kept, at most 100 years. Default: 24 h.
     #[must_use]
     pub fn retention(mut self, retention: Duration) -> Self {
-        self.terms.retention = retention;
+        // Beyond the years that the server can count, no response could be kept.
+        self.terms.retention = retention.min(CENTURY);
         self
     }
 

@@ -8,12 +8,12 @@ use std::{
 
 use bytes::Bytes;
 use latchwork_core::Guard;
-use tokio::spawn;
+use tokio::{spawn, time::timeout};
 use tracing::{Instrument, warn};
 
 use super::{begin::Claim, record::StoredResponse, sql::Kept};
 use crate::{
-    Rejection, ResponseView,
+    Rejection, RejectionKind, ResponseView,
     tx::{OpenTx, TxProvider, TxSlot},
 };
 
@@ -93,18 +93,28 @@ impl<P: TxProvider> IdempotentRun<P> {
 /// Stores the end of a handler that has worked elsewhere. The lock is held until that is stored.
 async fn keep_outside<P: TxProvider>(claim: Claim<P>, guard: Guard, kept: Kept) -> Result<(), Rejection> {
     let storing = async move {
-        let open = claim.open(Some(claim.terms.answer_within)).await?;
-        let stored = claim.keep(open, kept).await;
-        drop(guard);
+        let limit = claim.terms.answer_within;
+        let stored = match claim.open(Some(limit)).await {
+            Ok(open) => claim.keep(open, kept).await,
+            Err(rejection) => Err(rejection),
+        };
+        // Before the answer leaves, so that one who asks again does not meet our own lock.
+        let _ = timeout(limit, guard.release()).await;
         stored
     };
     match spawn(storing.in_current_span()).await {
-        Ok(stored) => stored,
+        Ok(stored) => stored.map_err(|rejection| not_kept().with_source(rejection)),
         Err(error) => {
             warn!(target: "latchwork::http", %error, "the response to a request was not kept");
-            Err(Rejection::new(crate::RejectionKind::Unavailable))
+            Err(not_kept())
         }
     }
+}
+
+/// The handler has worked, whatever the database says: neither that nothing was done nor to ask again.
+fn not_kept() -> Rejection {
+    Rejection::new(RejectionKind::TransactionUnknown)
+        .with_detail("the request was carried out, and how it ended could not be stored; look before you ask again")
 }
 
 impl<P: TxProvider> fmt::Debug for IdempotentRun<P> {

@@ -25,11 +25,13 @@ const STORE: &str = "INSERT INTO latchwork.idempotency (id, fingerprint, state, 
 
 const FORGET: &str = "DELETE FROM latchwork.idempotency WHERE id OPERATOR(pg_catalog.=) $1";
 
-/// In pieces, so that nobody waits for long, and past rows that others work on.
-const SWEEP: &str = "DELETE FROM latchwork.idempotency WHERE id OPERATOR(pg_catalog.=) ANY (ARRAY(\
+/// A piece, so that nobody waits for long, and past rows that others work on. Says whether there may be more.
+const SWEEP: &str = "WITH gone AS (DELETE FROM latchwork.idempotency WHERE id OPERATOR(pg_catalog.=) ANY (ARRAY(\
      SELECT id FROM latchwork.idempotency \
      WHERE expires_at OPERATOR(pg_catalog.<=) pg_catalog.statement_timestamp() \
-     ORDER BY expires_at LIMIT 1000 FOR UPDATE SKIP LOCKED))";
+     ORDER BY expires_at LIMIT 1000 FOR UPDATE SKIP LOCKED)) RETURNING 1) \
+     SELECT CASE WHEN pg_catalog.count(*) OPERATOR(pg_catalog.=) 1000::pg_catalog.int8 \
+     THEN 'more'::pg_catalog.text ELSE 'done'::pg_catalog.text END FROM gone";
 
 /// What is known of a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -109,6 +111,9 @@ pub(super) async fn store<P: TxProvider>(
     P::query(tx, STORE, &values).await.map(drop)
 }
 
-pub(super) async fn sweep<P: TxProvider>(tx: &mut P::Tx) -> Result<(), TxError> {
-    P::query(tx, SWEEP, &[]).await.map(drop)
+/// Deletes a piece of what has expired; whether there may be more.
+pub(super) async fn sweep<P: TxProvider>(tx: &mut P::Tx) -> Result<bool, TxError> {
+    let row = P::query(tx, SWEEP, &[]).await?;
+    let answer = row.as_deref().and_then(|row| row.first()?.as_deref());
+    Ok(answer == Some(b"more"))
 }

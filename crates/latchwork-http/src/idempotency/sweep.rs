@@ -46,15 +46,21 @@ impl Sweeper {
     }
 }
 
+/// Each piece in a transaction of its own, so that requests have the connection in between.
 async fn sweep<P: TxProvider>(provider: &P) -> Result<(), TxError> {
-    let Some(mut tx) = provider.begin(TxRequest::new(TURN)).await? else {
-        return Ok(());
-    };
-    match sql::sweep::<P>(&mut tx).await {
-        Ok(()) => P::commit(tx).await,
-        Err(error) => {
-            P::rollback(tx).await?;
-            Err(error)
+    while let Some(mut tx) = provider.begin(TxRequest::new(TURN)).await? {
+        let more = match sql::sweep::<P>(&mut tx).await {
+            Ok(more) => more,
+            Err(error) => {
+                // What is wrong with the statement says more than what is wrong with its undoing.
+                let _ = P::rollback(tx).await;
+                return Err(error);
+            }
+        };
+        P::commit(tx).await?;
+        if !more {
+            break;
         }
     }
+    Ok(())
 }

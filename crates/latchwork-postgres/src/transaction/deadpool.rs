@@ -95,7 +95,9 @@ impl TxProvider for DeadpoolTx {
             .iter()
             .map(|(value, kind)| (&**value as _, kind.clone()))
             .collect();
-        let rows = tx.query_typed(sql, &values).await.map_err(from_statement)?;
+        // Whoever waits for it gives up then; the rollback that follows ends the session.
+        let rows = tx.in_time(tx.query_typed(sql, &values)).await;
+        let rows = rows.map_err(TxError::unavailable)?.map_err(from_statement)?;
         let Some(row) = rows.first() else {
             return Ok(None);
         };

@@ -3,7 +3,7 @@
 use std::{error::Error, future::Future, sync::Arc};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use latchwork_http::{
@@ -16,6 +16,7 @@ use tracing::debug;
 
 use crate::{
     PolicyBody, RequestHead,
+    body::is_refusal,
     run::{Run, TaskEnded},
 };
 
@@ -55,19 +56,19 @@ impl<P: TxProvider> Exchange<P> {
         R: Body + Send + 'static,
         R::Data: From<Bytes> + Send,
     {
-        let body = match read(body, self.policy.request_cap()).await {
+        let (body, trailers) = match read(body, self.policy.request_cap()).await {
             Ok(body) => body,
             Err(rejection) => return Ok(self.refuse(&rejection)),
         };
         let run = match self.policy.begin(&self.request, &body).await {
             Ok(Begun::Run(run)) => run,
-            Ok(Begun::Replay(response)) => return Ok(PolicyBody::refusal(response)),
+            Ok(Begun::Replay(response)) => return Ok(response.map(PolicyBody::bytes)),
             Err(rejection) => return Ok(self.refuse(&rejection)),
         };
         if let Some(slot) = run.slot() {
             head.insert(Arc::clone(slot));
         }
-        let request = head.with_body(PolicyBody::bytes(body));
+        let request = head.with_body(PolicyBody::whole(body, trailers));
         let (on_disconnect, policy, format) = (self.policy.disconnect(), Arc::clone(&self.policy), self.format);
         match Run::new(self.finish(ready, request, run), on_disconnect).await {
             Ok(response) => response,
@@ -97,7 +98,7 @@ impl<P: TxProvider> Exchange<P> {
             let response = handler.await?;
             // The service may be what keeps the handler's state alive.
             drop(ready);
-            if !self.policy.commits(&response) {
+            if is_refusal(&response) || !self.policy.commits(&response) {
                 return Ok(match run.take_back().await {
                     Ok(()) => PolicyBody::inner(response),
                     Err(rejection) => self.refuse(&rejection),
@@ -124,14 +125,17 @@ impl<P: TxProvider> Exchange<P> {
 }
 
 /// Reads a request's body, up to a number of bytes, whatever its headers say of its length.
-async fn read<B>(body: B, cap: usize) -> Result<Bytes, Rejection>
+async fn read<B>(body: B, cap: usize) -> Result<(Bytes, Option<HeaderMap>), Rejection>
 where
     B: Body,
 {
     // The error of the body may be of any type, so it is not looked into.
     let failed = body.map_err(|_| BodyFailed);
     match Limited::new(Box::pin(failed), cap).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
+        Ok(body) => {
+            let trailers = body.trailers().cloned();
+            Ok((body.to_bytes(), trailers))
+        }
         Err(error) if error.is::<LengthLimitError>() => Err(Rejection::new(RejectionKind::BodyTooLarge)),
         Err(error) => Err(bad_body(&*error)),
     }
@@ -157,8 +161,11 @@ where
     }
     match body.collect().await {
         Ok(body) => {
+            let trailers = body.trailers().cloned();
             let bytes = body.to_bytes();
-            Ok((Some(bytes.clone()), PolicyBody::bytes(bytes)))
+            // A replay has no trailers, and would not be the same response.
+            let kept = trailers.is_none().then(|| bytes.clone());
+            Ok((kept, PolicyBody::whole(bytes, trailers)))
         }
         Err(_) => Err(Rejection::new(RejectionKind::TransactionFailed)),
     }

@@ -255,6 +255,9 @@ async fn the_servers_end_of_the_session_takes_the_claim_along() {
     shop.cluster
         .psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE state = 'idle in transaction'")
         .unwrap();
+    // The server is only told to end it by then.
+    let onlooker = &shop.onlooker;
+    eventually("the session has ended", async || onlooker.held().await == 0).await;
     shop.other.lets_go(1);
     let again = send(shop.other.address, "/slow", "idempotency-key: k\r\n", "").await;
     assert_eq!((again.status(), again.header("idempotent-replayed")), (200, None));
@@ -363,6 +366,47 @@ async fn a_record_that_has_expired_is_not_replayed_and_is_swept() {
     assert_eq!((again.status(), again.header("idempotent-replayed")), (201, None));
     eventually("the other one is deleted", async || shop.records().await == 1).await;
     assert_eq!(shop.payments().await, 3);
+    shop.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_deletes_all_that_has_expired() {
+    let shop = Shop::open().await;
+    let expired = "INSERT INTO latchwork.idempotency (id, fingerprint, state, expires_at) \
+         SELECT int4send(n), '', 'tombstone', now() - interval '1 second' FROM generate_series(1, 2500) n";
+    shop.cluster.psql(expired).unwrap();
+    assert_eq!(post(shop.one.address, "/payments", "k", "").await.status(), 201);
+    eventually("only the new record is left", async || shop.records().await == 1).await;
+    shop.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_repeats_work_outside_the_database_at_once_with_others_is_given_the_response() {
+    let shop = Shop::open().await;
+    assert_eq!(post(shop.one.address, "/mails", "k", "hello").await.status(), 202);
+    let asks = (0..32).map(|at| {
+        let instance = if at % 2 == 0 { &shop.one } else { &shop.other };
+        post(instance.address, "/mails", "k", "hello")
+    });
+    for answer in futures_util::future::join_all(asks).await {
+        assert_eq!(
+            (answer.status(), answer.header("idempotent-replayed")),
+            (202, Some("true"))
+        );
+    }
+    shop.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_outside_the_database_whose_end_is_not_stored_is_not_said_to_be_undone() {
+    let mut shop = Shop::open().await;
+    let client = asks(shop.one.address, "/slow-mails", "idempotency-key: k\r\n", "").await;
+    shop.one.sees(Event::Entered).await;
+    shop.cluster.psql("DROP TABLE latchwork.idempotency").unwrap();
+    shop.one.lets_go(1);
+    let answer = client.answer().await;
+    is_problem(&answer, 500, "transaction-unknown");
+    assert_eq!(answer.header("retry-after"), None);
     shop.close().await;
 }
 
