@@ -101,10 +101,10 @@ impl<V: 'static, P: TxProvider> IdempotencyPolicy<V, P> {
         }
     }
 
-    /// Sets the methods whose requests have keys. Default: POST and PATCH. Others pass.
+    /// Sets the methods whose requests have keys. Default: POST and PATCH. Others pass. `post` means `POST`.
     #[must_use]
     pub fn methods<'a>(self, methods: impl IntoIterator<Item = &'a str>) -> Self {
-        let methods = methods.into_iter().map(str::to_owned).collect();
+        let methods = methods.into_iter().map(str::to_ascii_uppercase).collect();
         Self { methods, ..self }
     }
 
@@ -113,7 +113,8 @@ impl<V: 'static, P: TxProvider> IdempotencyPolicy<V, P> {
     ///
     /// If the process dies in between, or the response cannot be stored, nobody knows what the handler has done:
     /// whoever repeats the key is told so with 409, and the handler does not run again. A response that does not
-    /// [count as success](Self::commit_when) takes the claim back.
+    /// [count as success](Self::commit_when) takes the claim back, and whoever repeats the key runs the handler again: let
+    /// a 504 of the other service, which says nothing of what was done, count as success there.
     #[must_use]
     pub fn external(self, locks: Locks) -> Self {
         Self {

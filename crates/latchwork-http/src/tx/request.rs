@@ -17,6 +17,9 @@ pub struct TxRequest {
     asked: Option<Weak<()>>,
 }
 
+/// Longer than anybody waits, and short enough to be added to the present moment: 100 years.
+const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
+
 impl TxRequest {
     /// A transaction that has tried once for an exclusive lock.
     #[must_use]
@@ -39,7 +42,7 @@ impl TxRequest {
     /// Waits for a key that others hold, for at most `limit`. Default: one try.
     #[must_use]
     pub fn with_wait(mut self, limit: Duration) -> Self {
-        self.wait = Some(limit);
+        self.wait = Some(limit.min(LONGEST));
         self
     }
 
@@ -47,7 +50,7 @@ impl TxRequest {
     #[must_use]
     pub fn with_answer_within(self, limit: Duration) -> Self {
         Self {
-            answer_within: limit,
+            answer_within: limit.min(LONGEST),
             ..self
         }
     }
