@@ -1,9 +1,13 @@
-//! actix-web middleware for latchwork: a lock or a slot for each request, over all workers and instances.
+//! actix-web middleware for latchwork: a lock, a slot or a transaction for each request, and rate limits, over all workers
+//! and instances.
 //!
 //! - [`LockMiddleware`]: while a handler runs, its request holds a key. Others get 409.
+//! - [`TxLockMiddleware`]: a request has a transaction that holds a key, and is stored before it is answered, or not at
+//!   all.
 //! - [`SlotMiddleware`]: at most so many requests at once, over all instances. Others get 429 or 503.
+//! - [`RateLimitMiddleware`]: so many requests of one client in so much time, over all instances. Others get 429.
 //!
-//! Both take a key from the request by the extractors in [`key`], refuse with problem+json or, for gRPC calls, a gRPC
+//! All take a key from the request by the extractors in [`key`], refuse with problem+json or, for gRPC calls, a gRPC
 //! status, and go around an app, a scope, a resource or a route with `wrap`. What latchwork-tower calls a layer is a
 //! middleware here; everything else has the same name and the same default.
 //!
@@ -18,7 +22,7 @@
 //! | HTTP/1 with [`h1_allow_half_closed(false)`](actix_web::HttpServer::h1_allow_half_closed) | handler dropped at once | handler dropped at once |
 //! | HTTP/2 | the handler runs on | the handler runs on |
 //!
-//! What a dropped handler held is given up. Where handlers run on, a client that has left keeps its lock or slot for as
+//! What a dropped handler held is given up, and its transaction rolled back. Where handlers run on, a client that has left keeps its lock or slot for as
 //! long as its handler runs, or until the response's body cannot be written to it.
 //!
 //! [`OnDisconnect::Complete`] lets handlers run to their end in any case, but no longer than their worker: a server that
@@ -63,20 +67,25 @@ mod extract;
 mod head;
 pub mod key;
 pub mod lock;
+pub mod rate;
 mod run;
 mod service;
 pub mod slot;
+pub mod tx;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use extract::MissingMiddleware;
+pub use extract::{MissingMiddleware, NoTransaction};
 pub use head::RequestHead;
 pub use latchwork_http::{
-    Capacity, ExtractError, LockMode, LockPolicy, MatchedRoute, OnDisconnect, Peer, Rejection, RejectionKind,
-    SetupError, SlotPolicy, bytes, http,
+    Capacity, ExtractError, LockMode, LockPolicy, MatchedRoute, OnDisconnect, Peer, RateLimitPolicy, Rejection,
+    RejectionKind, ResponseFormat, ResponseView, SetupError, SlotPolicy, TxLockPolicy, TxProvider, bytes, http,
+    rate::RateHeaders,
 };
 pub use lock::{HeldLock, LockMiddleware};
+pub use rate::RateLimitMiddleware;
 pub use service::{PolicyService, RequestPolicy};
 pub use slot::{HeldPermit, SlotMiddleware};
+pub use tx::{LockedTx, TxLockMiddleware};

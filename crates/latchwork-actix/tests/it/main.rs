@@ -4,10 +4,13 @@
 
 mod addresses;
 mod bodies;
+mod database;
 mod extractors;
 mod http2;
 mod leaving;
 mod loss;
 mod nesting;
+mod rate;
 mod support;
+mod tx;
 mod workers;

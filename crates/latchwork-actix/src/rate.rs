@@ -1,0 +1,6 @@
+//! So many requests in so much time.
+
+mod middleware;
+mod policy;
+
+pub use middleware::RateLimitMiddleware;

@@ -1,0 +1,249 @@
+//! A database that keeps count of its transactions, and answers as a test wants.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use latchwork_actix::TxProvider;
+use latchwork_core::{Key, Mode};
+use latchwork_harness::http::in_time;
+use latchwork_http::tx::{SqlValue, TxError, TxRequest, TxRow};
+use tokio::task::yield_now;
+
+pub(crate) type LockedTx = latchwork_actix::LockedTx<FakeTx>;
+
+/// What a database says of a beginning or an end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Says {
+    #[default]
+    Yes,
+    Unavailable,
+    Aborted,
+    Unknown,
+}
+
+impl Says {
+    async fn answer(self) -> Result<(), TxError> {
+        // Every answer takes a while, so that whoever waits for it can leave.
+        for _ in 0..3 {
+            yield_now().await;
+        }
+        match self {
+            Self::Yes => Ok(()),
+            Self::Unavailable => Err(TxError::unavailable("as the test wants")),
+            Self::Aborted => Err(TxError::aborted("as the test wants")),
+            Self::Unknown => Err(TxError::outcome_unknown("as the test wants")),
+        }
+    }
+}
+
+/// How many transactions there were, by how they ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) open: usize,
+    pub(crate) committed: usize,
+    pub(crate) rolled_back: usize,
+    /// Neither; its connection was closed.
+    pub(crate) closed: usize,
+}
+
+impl Count {
+    pub(crate) const NONE: Self = Self {
+        open: 0,
+        committed: 0,
+        rolled_back: 0,
+        closed: 0,
+    };
+    pub(crate) const COMMITTED: Self = Self {
+        committed: 1,
+        ..Self::NONE
+    };
+    pub(crate) const ROLLED_BACK: Self = Self {
+        rolled_back: 1,
+        ..Self::NONE
+    };
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Database(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    count: Count,
+    asked: usize,
+    locked: HashSet<Key>,
+    records: HashMap<Bytes, TxRow>,
+    work: usize,
+    begin: Says,
+    commit: Says,
+}
+
+impl Database {
+    pub(crate) fn begins(self, says: Says) -> Self {
+        self.0.lock().unwrap().begin = says;
+        self
+    }
+
+    pub(crate) fn commits(self, says: Says) -> Self {
+        self.0.lock().unwrap().commit = says;
+        self
+    }
+
+    pub(crate) fn count(&self) -> Count {
+        self.0.lock().unwrap().count
+    }
+
+    /// How many transactions were asked for.
+    pub(crate) fn asked(&self) -> usize {
+        self.0.lock().unwrap().asked
+    }
+
+    /// How often [`WORK`] was committed.
+    pub(crate) fn work(&self) -> usize {
+        self.0.lock().unwrap().work
+    }
+
+    /// Waits until no transaction is open.
+    pub(crate) async fn settled(&self) -> Count {
+        in_time(async {
+            while self.count().open > 0 {
+                yield_now().await;
+            }
+        })
+        .await;
+        self.count()
+    }
+}
+
+/// What a handler does in its transaction.
+pub(crate) const WORK: &str = "work";
+
+impl TxProvider for Database {
+    type Tx = FakeTx;
+
+    async fn begin(&self, request: TxRequest) -> Result<Option<FakeTx>, TxError> {
+        let says = {
+            let mut state = self.0.lock().unwrap();
+            state.asked += 1;
+            state.begin
+        };
+        says.answer().await?;
+        let mut state = self.0.lock().unwrap();
+        let mut keys = Vec::new();
+        // Nobody here has a key shared that another wants for himself.
+        if request.mode() == Mode::Exclusive {
+            if !state.locked.insert(request.key()) {
+                return Ok(None);
+            }
+            keys.push(request.key());
+        }
+        state.count.open += 1;
+        Ok(Some(FakeTx {
+            database: self.clone(),
+            keys,
+            records: HashMap::new(),
+            work: 0,
+            ended: false,
+        }))
+    }
+
+    /// Knows the statements over locks and records, and [`WORK`].
+    async fn query<'a>(tx: &'a mut FakeTx, sql: &'a str, values: &'a [SqlValue<'a>]) -> Result<Option<TxRow>, TxError> {
+        yield_now().await;
+        let mut state = tx.database.0.lock().unwrap();
+        match values {
+            [] if sql == WORK => tx.work += 1,
+            [SqlValue::Int(key)] if sql.contains("pg_catalog.pg_try_advisory_xact_lock($1") => {
+                let key = Key::bigint(*key);
+                let granted = state.locked.insert(key);
+                if granted {
+                    tx.keys.push(key);
+                }
+                let answer = if granted { "granted" } else { "busy" };
+                return Ok(Some(vec![Some(answer.into())]));
+            }
+            [SqlValue::Bytes(id)] if sql.starts_with("SELECT fingerprint") => {
+                return Ok(state.records.get(*id).cloned());
+            }
+            [SqlValue::Bytes(id)] if sql.starts_with("DELETE") => {
+                tx.records.insert(Bytes::copy_from_slice(id), None);
+            }
+            [
+                SqlValue::Bytes(id),
+                SqlValue::Bytes(fingerprint),
+                SqlValue::Text(of),
+                SqlValue::Int(status),
+                SqlValue::Bytes(headers),
+                SqlValue::Bytes(body),
+                _,
+            ] if sql.starts_with("INSERT") => {
+                let bytes = |bytes: &[u8]| Some(Bytes::copy_from_slice(bytes));
+                let status = status.to_string();
+                let row = [*fingerprint, of.as_bytes(), status.as_bytes(), *headers, *body].map(bytes);
+                tx.records.insert(Bytes::copy_from_slice(id), Some(row.into()));
+            }
+            // The sweep.
+            [] => {}
+            _ => panic!("an unknown statement: {sql}"),
+        }
+        Ok(None)
+    }
+
+    async fn commit(mut tx: FakeTx) -> Result<(), TxError> {
+        let says = tx.database.0.lock().unwrap().commit;
+        let answer = says.answer().await;
+        tx.ends(|tx, state| {
+            if answer.is_err() {
+                state.count.rolled_back += 1;
+                return;
+            }
+            state.count.committed += 1;
+            state.work += tx.work;
+            for (id, record) in tx.records.drain() {
+                match record {
+                    Some(row) => state.records.insert(id, row),
+                    None => state.records.remove(&id),
+                };
+            }
+        });
+        answer
+    }
+
+    async fn rollback(mut tx: FakeTx) -> Result<(), TxError> {
+        Says::Yes.answer().await?;
+        tx.ends(|_, state| state.count.rolled_back += 1);
+        Ok(())
+    }
+}
+
+/// A transaction that counts as closed when it is dropped before its end.
+#[derive(Debug)]
+pub(crate) struct FakeTx {
+    database: Database,
+    keys: Vec<Key>,
+    /// What is stored at the commit; `None` for what is deleted.
+    records: HashMap<Bytes, Option<TxRow>>,
+    work: usize,
+    ended: bool,
+}
+
+impl FakeTx {
+    fn ends(&mut self, end: impl FnOnce(&mut Self, &mut State)) {
+        let database = self.database.clone();
+        let mut state = database.0.lock().unwrap();
+        state.count.open -= 1;
+        state.locked.retain(|key| !self.keys.contains(key));
+        end(self, &mut state);
+        self.ended = true;
+    }
+}
+
+impl Drop for FakeTx {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.ends(|_, state| state.count.closed += 1);
+        }
+    }
+}
