@@ -20,15 +20,32 @@ pub(crate) fn refuse<B: MessageBody>(
     request: ServiceRequest,
     response: &Response<Bytes>,
 ) -> ServiceResponse<EitherBody<B>> {
+    request.into_response(refusal(response)).map_into_right_body()
+}
+
+/// The answer to a request that was handled before.
+pub(crate) fn replay<B>(request: ServiceRequest, response: &Response<Bytes>) -> ServiceResponse<EitherBody<B>> {
     request.into_response(answer(response)).map_into_right_body()
 }
 
 /// The answer to a request whose handler's own cannot stand.
-pub(crate) fn replace<B: MessageBody>(
-    handled: ServiceResponse<B>,
-    response: &Response<Bytes>,
-) -> ServiceResponse<EitherBody<B>> {
-    handled.into_response(answer(response)).map_into_right_body()
+pub(crate) fn replace<R, B>(handled: ServiceResponse<R>, response: &Response<Bytes>) -> ServiceResponse<EitherBody<B>> {
+    handled.into_response(refusal(response)).map_into_right_body()
+}
+
+/// In the extensions of a policy's own answer, which is no handler's and so never kept.
+#[derive(Clone, Copy, Debug)]
+struct Refused;
+
+/// Whether one of our middlewares has answered in the handler's place.
+pub(crate) fn is_refusal<B>(response: &ServiceResponse<B>) -> bool {
+    response.response().extensions().get::<Refused>().is_some()
+}
+
+fn refusal(response: &Response<Bytes>) -> HttpResponse {
+    let mut refusal = answer(response);
+    refusal.extensions_mut().insert(Refused);
+    refusal
 }
 
 /// Both sides know the same statuses and headers, in different versions of one crate.

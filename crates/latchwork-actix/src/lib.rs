@@ -1,11 +1,12 @@
-//! actix-web middleware for latchwork: a lock, a slot or a transaction for each request, and rate limits, over all workers
-//! and instances.
+//! actix-web middleware for latchwork: a lock, a slot or a transaction for each request, rate limits and idempotency keys,
+//! over all workers and instances.
 //!
 //! - [`LockMiddleware`]: while a handler runs, its request holds a key. Others get 409.
 //! - [`TxLockMiddleware`]: a request has a transaction that holds a key, and is stored before it is answered, or not at
 //!   all.
 //! - [`SlotMiddleware`]: at most so many requests at once, over all instances. Others get 429 or 503.
 //! - [`RateLimitMiddleware`]: so many requests of one client in so much time, over all instances. Others get 429.
+//! - [`IdempotencyMiddleware`]: each `Idempotency-Key` is worked on once. Who repeats it is given the first response.
 //!
 //! All take a key from the request by the extractors in [`key`], refuse with problem+json or, for gRPC calls, a gRPC
 //! status, and go around an app, a scope, a resource or a route with `wrap`. What latchwork-tower calls a layer is a
@@ -65,6 +66,7 @@
 mod answer;
 mod extract;
 mod head;
+pub mod idempotency;
 pub mod key;
 pub mod lock;
 pub mod rate;
@@ -79,10 +81,11 @@ struct Readme;
 
 pub use extract::{MissingMiddleware, NoTransaction};
 pub use head::RequestHead;
+pub use idempotency::IdempotencyMiddleware;
 pub use latchwork_http::{
-    Capacity, ExtractError, LockMode, LockPolicy, MatchedRoute, OnDisconnect, Peer, RateLimitPolicy, Rejection,
-    RejectionKind, ResponseFormat, ResponseView, SetupError, SlotPolicy, TxLockPolicy, TxProvider, bytes, http,
-    rate::RateHeaders,
+    Capacity, ExtractError, IdempotencyPolicy, LockMode, LockPolicy, MatchedRoute, OnDisconnect, Peer, RateLimitPolicy,
+    Rejection, RejectionKind, ResponseFormat, ResponseView, SetupError, SlotPolicy, TxLockPolicy, TxProvider, bytes,
+    http, rate::RateHeaders,
 };
 pub use lock::{HeldLock, LockMiddleware};
 pub use rate::RateLimitMiddleware;

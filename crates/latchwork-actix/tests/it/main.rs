@@ -7,6 +7,7 @@ mod bodies;
 mod database;
 mod extractors;
 mod http2;
+mod idempotency;
 mod leaving;
 mod loss;
 mod nesting;
