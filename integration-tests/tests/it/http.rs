@@ -1,5 +1,15 @@
 //! Locks and slots for requests on PostgreSQL: one list of scenarios, for each framework.
 
+/// Functions of the module outside as tests on one server.
+macro_rules! scenarios_on {
+    ($server:ty: $($scenario:ident),+ $(,)?) => {$(
+        #[tokio::test(flavor = "multi_thread")]
+        async fn $scenario() {
+            super::$scenario::<$server>().await;
+        }
+    )+};
+}
+
 mod idempotency;
 mod instance;
 mod rate;

@@ -1,6 +1,8 @@
-//! Requests that may be sent again: two instances of one service on one database.
+//! Requests that may be sent again: two instances of one service on one database, for each
+//! framework.
 
 mod instance;
+mod servers;
 
 use std::{net::SocketAddr, sync::atomic::Ordering};
 
@@ -10,7 +12,10 @@ use latchwork_harness::{
 };
 use latchwork_postgres::schema;
 
-use self::instance::{CAP, Instance};
+use self::{
+    instance::Instance,
+    servers::{CAP, Server},
+};
 use crate::onlooker::{Onlooker, eventually, quick};
 
 struct Shop {
@@ -21,13 +26,13 @@ struct Shop {
 }
 
 impl Shop {
-    async fn open() -> Self {
+    async fn open<S: Server>() -> Self {
         let cluster = Cluster::start().unwrap();
         let onlooker = Onlooker::new(&cluster.url()).await;
         onlooker.0.batch_execute(TABLES).await.unwrap();
         schema::install(&onlooker.0).await.unwrap();
-        let one = Instance::start(&cluster.url(), quick()).await;
-        let other = Instance::start(&cluster.url(), quick()).await;
+        let one = Instance::start::<S>(&cluster.url(), quick()).await;
+        let other = Instance::start::<S>(&cluster.url(), quick()).await;
         Self {
             cluster,
             onlooker,
@@ -91,9 +96,8 @@ fn is_problem(answer: &Answer, status: u16, kind: &str) {
     );
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn who_repeats_a_request_is_given_the_first_response_and_nothing_is_done_again() {
-    let shop = Shop::open().await;
+async fn who_repeats_a_request_is_given_the_first_response_and_nothing_is_done_again<S: Server>() {
+    let shop = Shop::open::<S>().await;
     let first = post(shop.one.address, "/payments", "k-1", "{\"amount\": 5}").await;
     assert_eq!(first.status(), 201);
     assert_eq!(first.header("set-cookie"), Some("session=1"));
@@ -115,9 +119,8 @@ async fn who_repeats_a_request_is_given_the_first_response_and_nothing_is_done_a
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn of_many_at_once_with_one_key_one_is_carried_out() {
-    let shop = Shop::open().await;
+async fn of_many_at_once_with_one_key_one_is_carried_out<S: Server>() {
+    let shop = Shop::open::<S>().await;
     for round in 0..5 {
         let key = format!("round-{round}");
         let requests = (0..32).map(|at| {
@@ -143,9 +146,8 @@ async fn of_many_at_once_with_one_key_one_is_carried_out() {
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_key_with_another_request_is_refused_and_other_users_and_routes_have_keys_of_their_own() {
-    let shop = Shop::open().await;
+async fn a_key_with_another_request_is_refused_and_other_users_and_routes_have_keys_of_their_own<S: Server>() {
+    let shop = Shop::open::<S>().await;
     let server = shop.one.address;
     assert_eq!(post(server, "/payments", "k", "one").await.status(), 201);
     is_problem(
@@ -181,9 +183,8 @@ async fn a_key_with_another_request_is_refused_and_other_users_and_routes_have_k
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_request_without_a_proper_key_is_refused_unless_keys_are_optional() {
-    let shop = Shop::open().await;
+async fn a_request_without_a_proper_key_is_refused_unless_keys_are_optional<S: Server>() {
+    let shop = Shop::open::<S>().await;
     let server = shop.one.address;
     for headers in [
         "",
@@ -204,9 +205,8 @@ async fn a_request_without_a_proper_key_is_refused_unless_keys_are_optional() {
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_request_in_flight_is_refused_and_its_client_may_leave() {
-    let mut shop = Shop::open().await;
+async fn a_request_in_flight_is_refused_and_its_client_may_leave<S: Server>() {
+    let mut shop = Shop::open::<S>().await;
     let client = asks(shop.one.address, "/slow", "idempotency-key: k\r\n", "").await;
     shop.one.sees(Event::Entered).await;
     let refused = send(shop.other.address, "/slow", "idempotency-key: k\r\n", "").await;
@@ -225,9 +225,8 @@ async fn a_request_in_flight_is_refused_and_its_client_may_leave() {
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_handler_that_is_cancelled_leaves_nothing_and_the_retry_runs_at_once() {
-    let mut shop = Shop::open().await;
+async fn a_handler_that_is_cancelled_leaves_nothing_and_the_retry_runs_at_once<S: Server>() {
+    let mut shop = Shop::open::<S>().await;
     for how in [Leave::Fin, Leave::Rst] {
         let client = asks(shop.one.address, "/leaves", "idempotency-key: k\r\n", "").await;
         shop.one.sees(Event::Entered).await;
@@ -247,9 +246,8 @@ async fn a_handler_that_is_cancelled_leaves_nothing_and_the_retry_runs_at_once()
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_servers_end_of_the_session_takes_the_claim_along() {
-    let mut shop = Shop::open().await;
+async fn the_servers_end_of_the_session_takes_the_claim_along<S: Server>() {
+    let mut shop = Shop::open::<S>().await;
     let client = asks(shop.one.address, "/slow", "idempotency-key: k\r\n", "").await;
     shop.one.sees(Event::Entered).await;
     shop.cluster
@@ -268,9 +266,8 @@ async fn the_servers_end_of_the_session_takes_the_claim_along() {
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_succeed_is_rolled_back_and_runs_again() {
-    let shop = Shop::open().await;
+async fn what_does_not_succeed_is_rolled_back_and_runs_again<S: Server>() {
+    let shop = Shop::open::<S>().await;
     for _ in 0..2 {
         let failed = post(shop.one.address, "/fails", "k", "").await;
         assert_eq!((failed.status(), failed.header("idempotent-replayed")), (500, None));
@@ -284,9 +281,8 @@ async fn what_does_not_succeed_is_rolled_back_and_runs_again() {
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_response_that_is_too_large_or_a_stream_arrives_whole_and_is_not_made_twice() {
-    let shop = Shop::open().await;
+async fn a_response_that_is_too_large_or_a_stream_arrives_whole_and_is_not_made_twice<S: Server>() {
+    let shop = Shop::open::<S>().await;
     let large = post(shop.one.address, "/large", "k", "").await;
     assert_eq!((large.status(), large.body().len()), (200, CAP + 1));
     let stream = post(shop.one.address, "/stream", "k", "").await;
@@ -301,9 +297,8 @@ async fn a_response_that_is_too_large_or_a_stream_arrives_whole_and_is_not_made_
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_body_over_the_cap_is_refused_however_it_is_sent_and_one_at_the_cap_arrives() {
-    let shop = Shop::open().await;
+async fn a_body_over_the_cap_is_refused_however_it_is_sent_and_one_at_the_cap_arrives<S: Server>() {
+    let shop = Shop::open::<S>().await;
     let server = shop.one.address;
     let over = "y".repeat(CAP + 1);
     is_problem(&post(server, "/payments", "k", &over).await, 413, "body-too-large");
@@ -325,9 +320,8 @@ async fn a_body_over_the_cap_is_refused_however_it_is_sent_and_one_at_the_cap_ar
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn work_outside_the_database_is_done_once_and_nobody_guesses_how_it_ended() {
-    let mut shop = Shop::open().await;
+async fn work_outside_the_database_is_done_once_and_nobody_guesses_how_it_ended<S: Server>() {
+    let mut shop = Shop::open::<S>().await;
     let server = shop.one.address;
     for replayed in [None, Some("true")] {
         let sent = post(server, "/mails", "k", "hello").await;
@@ -353,9 +347,8 @@ async fn work_outside_the_database_is_done_once_and_nobody_guesses_how_it_ended(
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_record_that_has_expired_is_not_replayed_and_is_swept() {
-    let shop = Shop::open().await;
+async fn a_record_that_has_expired_is_not_replayed_and_is_swept<S: Server>() {
+    let shop = Shop::open::<S>().await;
     assert_eq!(post(shop.one.address, "/payments", "old", "").await.status(), 201);
     assert_eq!(post(shop.one.address, "/payments", "older", "").await.status(), 201);
     shop.cluster
@@ -369,9 +362,8 @@ async fn a_record_that_has_expired_is_not_replayed_and_is_swept() {
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_sweep_deletes_all_that_has_expired() {
-    let shop = Shop::open().await;
+async fn a_sweep_deletes_all_that_has_expired<S: Server>() {
+    let shop = Shop::open::<S>().await;
     let expired = "INSERT INTO latchwork.idempotency (id, fingerprint, state, expires_at) \
          SELECT int4send(n), '', 'tombstone', now() - interval '1 second' FROM generate_series(1, 2500) n";
     shop.cluster.psql(expired).unwrap();
@@ -380,9 +372,8 @@ async fn a_sweep_deletes_all_that_has_expired() {
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn who_repeats_work_outside_the_database_at_once_with_others_is_given_the_response() {
-    let shop = Shop::open().await;
+async fn who_repeats_work_outside_the_database_at_once_with_others_is_given_the_response<S: Server>() {
+    let shop = Shop::open::<S>().await;
     assert_eq!(post(shop.one.address, "/mails", "k", "hello").await.status(), 202);
     let asks = (0..32).map(|at| {
         let instance = if at % 2 == 0 { &shop.one } else { &shop.other };
@@ -397,9 +388,8 @@ async fn who_repeats_work_outside_the_database_at_once_with_others_is_given_the_
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn work_outside_the_database_whose_end_is_not_stored_is_not_said_to_be_undone() {
-    let mut shop = Shop::open().await;
+async fn work_outside_the_database_whose_end_is_not_stored_is_not_said_to_be_undone<S: Server>() {
+    let mut shop = Shop::open::<S>().await;
     let client = asks(shop.one.address, "/slow-mails", "idempotency-key: k\r\n", "").await;
     shop.one.sees(Event::Entered).await;
     shop.cluster.psql("DROP TABLE latchwork.idempotency").unwrap();
@@ -410,12 +400,44 @@ async fn work_outside_the_database_whose_end_is_not_stored_is_not_said_to_be_und
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn without_the_table_requests_are_refused_in_time_and_nothing_else_is() {
-    let shop = Shop::open().await;
+async fn without_the_table_requests_are_refused_in_time_and_nothing_else_is<S: Server>() {
+    let shop = Shop::open::<S>().await;
     shop.cluster.psql("DROP TABLE latchwork.idempotency").unwrap();
     is_problem(&post(shop.one.address, "/payments", "k", "").await, 503, "unavailable");
     let free = Client::asks(shop.one.address, "GET /free", "connection: close\r\n").await;
     assert_eq!(free.answer().await.status(), 200);
     shop.close().await;
+}
+
+/// Every scenario, on one server.
+macro_rules! every_scenario_on {
+    ($server:ty) => {
+        scenarios_on!(
+            $server:
+            who_repeats_a_request_is_given_the_first_response_and_nothing_is_done_again,
+            of_many_at_once_with_one_key_one_is_carried_out,
+            a_key_with_another_request_is_refused_and_other_users_and_routes_have_keys_of_their_own,
+            a_request_without_a_proper_key_is_refused_unless_keys_are_optional,
+            a_request_in_flight_is_refused_and_its_client_may_leave,
+            a_handler_that_is_cancelled_leaves_nothing_and_the_retry_runs_at_once,
+            the_servers_end_of_the_session_takes_the_claim_along,
+            what_does_not_succeed_is_rolled_back_and_runs_again,
+            a_response_that_is_too_large_or_a_stream_arrives_whole_and_is_not_made_twice,
+            a_body_over_the_cap_is_refused_however_it_is_sent_and_one_at_the_cap_arrives,
+            work_outside_the_database_is_done_once_and_nobody_guesses_how_it_ended,
+            a_record_that_has_expired_is_not_replayed_and_is_swept,
+            a_sweep_deletes_all_that_has_expired,
+            who_repeats_work_outside_the_database_at_once_with_others_is_given_the_response,
+            work_outside_the_database_whose_end_is_not_stored_is_not_said_to_be_undone,
+            without_the_table_requests_are_refused_in_time_and_nothing_else_is,
+        );
+    };
+}
+
+mod axum {
+    every_scenario_on!(super::servers::Axum);
+}
+
+mod actix {
+    every_scenario_on!(super::servers::Actix);
 }

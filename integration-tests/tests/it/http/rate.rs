@@ -1,6 +1,7 @@
-//! Rate limits of requests: two instances of one service on one database.
+//! Rate limits of requests: two instances of one service on one database, for each framework.
 
 mod instance;
+mod servers;
 
 use std::net::SocketAddr;
 
@@ -10,7 +11,7 @@ use latchwork_harness::{
 };
 use latchwork_postgres::schema;
 
-use self::instance::Instance;
+use self::{instance::Instance, servers::Server};
 use crate::onlooker::{Onlooker, quick};
 
 struct Shop {
@@ -21,12 +22,12 @@ struct Shop {
 }
 
 impl Shop {
-    async fn open() -> Self {
+    async fn open<S: Server>() -> Self {
         let cluster = Cluster::start().unwrap();
         let onlooker = Onlooker::new(&cluster.url()).await;
         schema::install(&onlooker.0).await.unwrap();
-        let one = Instance::start(&cluster.url(), quick()).await;
-        let other = Instance::start(&cluster.url(), quick()).await;
+        let one = Instance::start::<S>(&cluster.url(), quick()).await;
+        let other = Instance::start::<S>(&cluster.url(), quick()).await;
         Self {
             cluster,
             onlooker,
@@ -62,9 +63,8 @@ fn is_refused(answer: &Answer) {
     assert!((1..=86_400).contains(&after), "{after}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_burst_is_one_burst_over_both_instances_and_everybody_has_their_own() {
-    let shop = Shop::open().await;
+async fn a_burst_is_one_burst_over_both_instances_and_everybody_has_their_own<S: Server>() {
+    let shop = Shop::open::<S>().await;
     let servers = [shop.one.address, shop.other.address, shop.one.address];
     for (left, server) in [2, 1, 0].into_iter().zip(servers) {
         let answer = get(server, "/both", "ann").await;
@@ -86,9 +86,8 @@ async fn a_burst_is_one_burst_over_both_instances_and_everybody_has_their_own() 
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn of_64_at_once_with_a_limit_of_one_one_gets_in() {
-    let shop = Shop::open().await;
+async fn of_64_at_once_with_a_limit_of_one_one_gets_in<S: Server>() {
+    let shop = Shop::open::<S>().await;
     let servers = [shop.one.address, shop.other.address];
     let asked = (0..64).map(|at| get(servers[at % 2], "/one", "ann"));
     let answers = futures_util::future::join_all(asked).await;
@@ -100,9 +99,8 @@ async fn of_64_at_once_with_a_limit_of_one_one_gets_in() {
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_request_has_its_own_cost_and_quotas() {
-    let shop = Shop::open().await;
+async fn a_request_has_its_own_cost_and_quotas<S: Server>() {
+    let shop = Shop::open::<S>().await;
     let server = shop.one.address;
     for (query, status, left) in [
         ("8", 200, "2"),
@@ -132,9 +130,8 @@ async fn a_request_has_its_own_cost_and_quotas() {
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_limit_that_is_tried_out_refuses_nobody_and_tells_the_handler() {
-    let shop = Shop::open().await;
+async fn a_limit_that_is_tried_out_refuses_nobody_and_tells_the_handler<S: Server>() {
+    let shop = Shop::open::<S>().await;
     for allowed in [true, false, false] {
         let answer = get(shop.one.address, "/shadow", "ann").await;
         assert_eq!((answer.status(), answer.header("ratelimit")), (200, None));
@@ -143,9 +140,8 @@ async fn a_limit_that_is_tried_out_refuses_nobody_and_tells_the_handler() {
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_older_headers_are_there_for_those_who_want_them() {
-    let shop = Shop::open().await;
+async fn the_older_headers_are_there_for_those_who_want_them<S: Server>() {
+    let shop = Shop::open::<S>().await;
     let answer = get(shop.one.address, "/older", "ann").await;
     assert_eq!(answer.header("x-ratelimit-limit"), Some("2"));
     assert_eq!(answer.header("x-ratelimit-remaining"), Some("1"));
@@ -155,9 +151,8 @@ async fn the_older_headers_are_there_for_those_who_want_them() {
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_client_is_its_address_whatever_it_says_and_preflights_are_not_charged() {
-    let shop = Shop::open().await;
+async fn a_client_is_its_address_whatever_it_says_and_preflights_are_not_charged<S: Server>() {
+    let shop = Shop::open::<S>().await;
     let server = shop.one.address;
     let preflight = "origin: https://a.example\r\naccess-control-request-method: POST\r\n";
     for _ in 0..4 {
@@ -172,9 +167,8 @@ async fn a_client_is_its_address_whatever_it_says_and_preflights_are_not_charged
     shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn without_the_database_open_limits_go_on_alone_and_closed_ones_say_503() {
-    let shop = Shop::open().await;
+async fn without_the_database_open_limits_go_on_alone_and_closed_ones_say_503<S: Server>() {
+    let shop = Shop::open::<S>().await;
     let server = shop.one.address;
     assert_eq!(get(server, "/one", "ann").await.status(), 200);
     assert_eq!(ask(server, "POST /shut", "").await.status(), 200);
@@ -187,4 +181,28 @@ async fn without_the_database_open_limits_go_on_alone_and_closed_ones_say_503() 
     assert_eq!(shut.status(), 503);
     assert!(shut.0.contains("urn:latchwork:problem:unavailable"), "{shut:?}");
     shop.close().await;
+}
+
+/// Every scenario, on one server.
+macro_rules! every_scenario_on {
+    ($server:ty) => {
+        scenarios_on!(
+            $server:
+            a_burst_is_one_burst_over_both_instances_and_everybody_has_their_own,
+            of_64_at_once_with_a_limit_of_one_one_gets_in,
+            a_request_has_its_own_cost_and_quotas,
+            a_limit_that_is_tried_out_refuses_nobody_and_tells_the_handler,
+            the_older_headers_are_there_for_those_who_want_them,
+            a_client_is_its_address_whatever_it_says_and_preflights_are_not_charged,
+            without_the_database_open_limits_go_on_alone_and_closed_ones_say_503,
+        );
+    };
+}
+
+mod axum {
+    every_scenario_on!(super::servers::Axum);
+}
+
+mod actix {
+    every_scenario_on!(super::servers::Actix);
 }

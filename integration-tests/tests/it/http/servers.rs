@@ -74,7 +74,7 @@ impl Drop for Leaves<'_> {
     }
 }
 
-fn listener() -> TcpListener {
+pub(super) fn listener() -> TcpListener {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     listener
