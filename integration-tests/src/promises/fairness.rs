@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use latchwork_core::{Key, Locks, Mode, Slots, WaitMethod};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -15,32 +16,32 @@ use super::fresh_key;
 use crate::SessionWorld;
 use crate::meter::Meter;
 use crate::polling::poll_once;
-use crate::world::{LONG, View};
+use crate::world::LONG;
 
 /// Tasks that go on until they are stopped.
 struct Busy {
     stop: Arc<AtomicBool>,
-    tasks: JoinSet<usize>,
+    rounds: watch::Sender<usize>,
+    tasks: JoinSet<()>,
 }
 
 impl Busy {
     fn new() -> Self {
         Self {
             stop: Arc::default(),
+            rounds: watch::Sender::new(0),
             tasks: JoinSet::new(),
         }
     }
 
     /// Adds a task that does something over and over again.
     fn run<F: Future<Output = ()> + Send>(&mut self, mut work: impl FnMut() -> F + Send + 'static) {
-        let stop = Arc::clone(&self.stop);
+        let (stop, rounds) = (Arc::clone(&self.stop), self.rounds.clone());
         self.tasks.spawn(async move {
-            let mut rounds = 0;
             while !stop.load(Ordering::Relaxed) {
                 work().await;
-                rounds += 1;
+                rounds.send_modify(|rounds| *rounds += 1);
             }
-            rounds
         });
     }
 
@@ -63,14 +64,20 @@ impl Busy {
         busy
     }
 
-    /// Stops, and fails the test if nothing was done meanwhile.
+    /// Waits until they are at it, so that there is something to compete with.
+    async fn are_at_it(&self) {
+        let mut rounds = self.rounds.subscribe();
+        rounds.wait_for(|rounds| *rounds > 8).await.unwrap();
+    }
+
+    /// Stops, and fails the test if nothing was done since [`Busy::are_at_it`].
     async fn stop(mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let mut rounds = 0;
         while let Some(done) = self.tasks.join_next().await {
-            rounds += done.unwrap();
+            done.unwrap();
         }
-        assert!(rounds > 8, "only {rounds} rounds: there was nothing to compete with");
+        let rounds = *self.rounds.borrow();
+        assert!(rounds > 9, "only {rounds} rounds: there was nothing to compete with");
     }
 }
 
@@ -133,7 +140,7 @@ async fn turns<W: SessionWorld>(world: &W, method: WaitMethod) {
     let (one, two) = (world.process().await, world.process().await);
     let (key, meter) = (fresh_key(), Meter::default());
     let busy = Busy::hand_over(&one, key, &meter);
-    world.becomes(View::held(1)).await;
+    busy.are_at_it().await;
     let mut waits = Vec::new();
     for _ in 0..5 {
         let begun = Instant::now();
@@ -183,7 +190,7 @@ pub async fn shared_joins_let_an_exclusive_one_in<W: SessionWorld>(world: &W) {
             }
         });
     }
-    world.becomes(View::held(1)).await;
+    busy.are_at_it().await;
     for process in [&two, &one, &two, &one, &two] {
         let guard = process.acquire(key).within(LONG).await.unwrap();
         let inside = meter.enter(key, Mode::Exclusive);
@@ -214,6 +221,7 @@ pub async fn slots_get_round<W: SessionWorld>(world: &W) {
             }
         });
     }
+    busy.are_at_it().await;
     for _ in 0..5 {
         let permit = others.acquire().within(LONG).await.unwrap();
         let inside = meter.enter(permit.key(), Mode::Exclusive);
