@@ -1,7 +1,9 @@
 //! What a request holds while it is handled, and what its handler sees of that.
 
+mod hold;
 mod lock;
 mod permit;
 
+pub use hold::Hold;
 pub use lock::{HeldLock, LockHold};
 pub use permit::{HeldPermit, PermitHold};

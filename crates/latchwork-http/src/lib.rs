@@ -49,6 +49,7 @@ mod slot;
 pub mod tx;
 mod under_lock;
 mod view;
+mod wear;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
@@ -57,9 +58,18 @@ struct Readme;
 pub use bytes;
 pub use http;
 
+/// What the macros of [`wear`] name; not public API.
+#[doc(hidden)]
+pub mod __private {
+    pub use latchwork_core::{
+        Locks, Namespace, Slots, WaitMethod,
+        rate::{Quotas, RateLimits},
+    };
+}
+
 pub use attempt::{LockAttempt, SlotAttempt};
 pub use disconnect::OnDisconnect;
-pub use held::{HeldLock, HeldPermit, LockHold, PermitHold};
+pub use held::{HeldLock, HeldPermit, Hold, LockHold, PermitHold};
 pub use idempotency::IdempotencyPolicy;
 pub use key::{ExtractError, ExtractKey, SetupError};
 pub use lock::{LockMode, LockPolicy};

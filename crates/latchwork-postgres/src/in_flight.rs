@@ -3,13 +3,16 @@
 use std::pin::Pin;
 
 use futures_util::future::{JoinAll, MaybeDone, join_all, maybe_done};
-use latchwork_core::engine::{AcquireRequest, AnnounceRequest, EngineError};
+use latchwork_core::{
+    Moment,
+    engine::{AcquireRequest, AnnounceRequest},
+};
 
 use crate::{
     batch::{Batch, Call},
     error::connection_lost,
     inbox::{Inbox, Work},
-    link::{End, Link, Sent},
+    link::{End, Link},
     options::Timing,
     room::Room,
     statements::Statements,
@@ -18,18 +21,40 @@ use crate::{
 /// The answers to a batch, on their way.
 struct Answers {
     calls: Pin<Box<MaybeDone<JoinAll<Call>>>>,
-    sent: Sent,
+    sent: Moment,
 }
 
-/// A batch that was sent, and what is to be done when its answers are there.
-pub(crate) struct InFlight {
-    batch: Batch,
-    /// None if the batch has no statements.
-    answers: Option<Answers>,
+/// A batch, and what is to be done when its answers are there.
+pub(crate) struct Load {
+    pub(crate) batch: Batch,
     /// How many of its requests were counted as pending.
     pub(crate) tries: usize,
     pub(crate) probes: Vec<AcquireRequest>,
     pub(crate) announces: Vec<AnnounceRequest>,
+}
+
+impl Load {
+    /// Answers everything with the end of the connection. Nobody may believe in the session any more when the first is
+    /// told.
+    fn fail(self, link: &Link, end: End, room: &Room) -> (End, usize) {
+        link.health.lose();
+        let error = connection_lost(&end.to_string());
+        self.batch.fail(&error, room);
+        Work {
+            probes: self.probes,
+            announces: self.announces,
+            ..Work::default()
+        }
+        .fail(&error);
+        (end, self.tries)
+    }
+}
+
+/// A batch that was sent.
+pub(crate) struct InFlight {
+    load: Load,
+    /// None if the batch has no statements.
+    answers: Option<Answers>,
 }
 
 impl InFlight {
@@ -50,26 +75,15 @@ impl InFlight {
             announces,
         } = work;
         let all_releases = || releases.into_iter().chain(inbox.take_releases()).collect();
-        let batch = Batch::new(asks, slots, all_releases, link.health.id(), room);
-        match Self::start(&batch, link, statements).await {
-            Ok(answers) => Ok(Self {
-                batch,
-                answers,
-                tries,
-                probes,
-                announces,
-            }),
-            Err(end) => {
-                let error = lost(link, &end);
-                batch.fail(&error, room);
-                Work {
-                    probes,
-                    announces,
-                    ..Work::default()
-                }
-                .fail(&error);
-                Err((end, tries))
-            }
+        let load = Load {
+            batch: Batch::new(asks, slots, all_releases, link.health.id(), room),
+            tries,
+            probes,
+            announces,
+        };
+        match Self::start(&load.batch, link, statements).await {
+            Ok(answers) => Ok(Self { load, answers }),
+            Err(end) => Err(load.fail(link, end, room)),
         }
     }
 
@@ -84,55 +98,21 @@ impl InFlight {
     }
 
     /// Waits for the answers and counts them. Nobody is told anything yet, but when the connection has ended.
-    pub(crate) async fn arrive(
-        mut self,
-        link: &mut Link,
-        timing: Timing,
-        room: &Room,
-    ) -> Result<Arrived, (End, usize)> {
+    pub(crate) async fn arrive(mut self, link: &mut Link, timing: Timing, room: &Room) -> Result<Load, (End, usize)> {
         let before = link.held;
         match self.judge(link, timing).await {
-            Ok(()) => {
-                let Self {
-                    batch,
-                    tries,
-                    probes,
-                    announces,
-                    ..
-                } = self;
-                Ok(Arrived {
-                    batch,
-                    tries,
-                    probes,
-                    announces,
-                })
-            }
+            Ok(()) => Ok(self.load),
             Err(end) => {
                 // What the batch has changed is gone with the session; so only what was counted before is given back.
                 link.held = before;
-                let Self {
-                    batch,
-                    tries,
-                    probes,
-                    announces,
-                    ..
-                } = self;
-                let error = lost(link, &end);
-                batch.fail(&error, room);
-                Work {
-                    probes,
-                    announces,
-                    ..Work::default()
-                }
-                .fail(&error);
-                Err((end, tries))
+                Err(self.load.fail(link, end, room))
             }
         }
     }
 
     async fn judge(&mut self, link: &mut Link, timing: Timing) -> Result<(), End> {
-        let Self { batch, answers, .. } = self;
-        let Some(Answers { calls, sent }) = answers else {
+        let batch = &mut self.load.batch;
+        let Some(Answers { calls, sent }) = &mut self.answers else {
             // All was answered without the server, so nothing is known of it. Work like this must not keep pings away.
             // And it may come for ever, with nothing to wait for.
             tokio::task::consume_budget().await;
@@ -148,18 +128,4 @@ impl InFlight {
             .judge(link, answers.map_err(|error| End::Closed(Some(error)))?)
             .await
     }
-}
-
-/// A batch whose answers have been counted.
-pub(crate) struct Arrived {
-    pub(crate) batch: Batch,
-    pub(crate) tries: usize,
-    pub(crate) probes: Vec<AcquireRequest>,
-    pub(crate) announces: Vec<AnnounceRequest>,
-}
-
-/// Nobody may believe in the session any more when the first is told that it has ended.
-fn lost(link: &Link, end: &End) -> EngineError {
-    link.health.lose();
-    connection_lost(&end.to_string())
 }

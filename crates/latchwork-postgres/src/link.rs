@@ -4,7 +4,6 @@
 use std::{
     fmt,
     future::{Future, poll_fn},
-    mem,
     pin::{Pin, pin},
     sync::{
         Arc,
@@ -81,13 +80,6 @@ pub(crate) struct Link {
     doubtful: bool,
 }
 
-/// When a statement was sent, and whether it was found pending after that.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
-    at: Moment,
-    is_pending: bool,
-}
-
 impl Link {
     /// Takes a fresh connection over. It is trusted from the first [`Link::settle`] on.
     pub(crate) fn new(connected: Connected, id: u64, clock: Clock, timing: Timing, on_silence: OnSilence) -> Self {
@@ -139,26 +131,19 @@ impl Link {
         limit: Duration,
         statement: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<Result<T, DriverError>, End> {
-        let sent = Sent {
-            at: self.health.clock().now(),
-            is_pending: false,
-        };
+        let sent = self.health.clock().now();
         self.answer_to(sent, limit, statement).await
     }
 
     /// Sends a statement without waiting for its answer. It is [`Link::answer_to`] that brings it.
-    pub(crate) async fn send(&mut self, mut statement: Pin<&mut impl Future<Output = ()>>) -> Result<Sent, End> {
-        let at = self.health.clock().now();
-        self.poll_quietly(false, |link, context| {
+    pub(crate) async fn send(&mut self, mut statement: Pin<&mut impl Future<Output = ()>>) -> Result<Moment, End> {
+        let sent = self.health.clock().now();
+        self.poll_quietly(|link, context| {
             // The future keeps its answer, should it have one already.
-            let is_pending = statement.as_mut().poll(context).is_pending();
+            let _ = statement.as_mut().poll(context);
             match link.poll_wire(context) {
                 Poll::Ready(end) => Poll::Ready(Err(End::Closed(end))),
-                Poll::Pending => {
-                    // Whoever waits for the answer without polling first is woken by the next tick.
-                    link.poll_clock(context);
-                    Poll::Ready(Ok(Sent { at, is_pending }))
-                }
+                Poll::Pending => Poll::Ready(Ok(sent)),
             }
         })
         .await
@@ -167,17 +152,16 @@ impl Link {
     /// As [`Link::call_within`], for a statement that [`Link::send`] has sent.
     pub(crate) async fn answer_to<T>(
         &mut self,
-        sent: Sent,
+        sent: Moment,
         limit: Duration,
         statement: impl Future<Output = Result<T, DriverError>>,
     ) -> Result<Result<T, DriverError>, End> {
-        let Sent { at: sent, is_pending } = sent;
         let mut statement = pin!(statement);
         let mut patience = sent.after(limit);
         let mut overdue = false;
         self.unanswered_since.store(sent.as_nanos(), Ordering::Relaxed);
         let answer = self
-            .poll_quietly(is_pending, |link, context| {
+            .poll_quietly(|link, context| {
                 if let Poll::Ready(answer) = link.poll_both(statement.as_mut(), context) {
                     return Poll::Ready(answer);
                 }
@@ -238,7 +222,7 @@ impl Link {
         &mut self,
         mut work: impl FnMut(Moment, &mut Context<'_>) -> Poll<T>,
     ) -> Result<T, End> {
-        self.poll_quietly(false, |link, context| {
+        self.poll_quietly(|link, context| {
             if let Poll::Ready(end) = link.poll_wire(context) {
                 return Poll::Ready(Err(End::Closed(end)));
             }
@@ -314,21 +298,10 @@ impl Link {
         self.health.clock().now()
     }
 
-    /// Awaits what is polled, without waking this task for what it does itself. What was found pending by the last poll
-    /// of this link is first polled when something is woken.
-    async fn poll_quietly<T>(
-        &mut self,
-        mut is_pending: bool,
-        mut poll: impl FnMut(&mut Self, &mut Context<'_>) -> Poll<T>,
-    ) -> T {
+    /// Awaits what is polled, without waking this task for what it does itself.
+    async fn poll_quietly<T>(&mut self, mut poll: impl FnMut(&mut Self, &mut Context<'_>) -> Poll<T>) -> T {
         let waker = Arc::clone(&self.waker);
-        poll_fn(|context| {
-            if mem::take(&mut is_pending) && !waker.is_woken() {
-                return Poll::Pending;
-            }
-            waker.poll(context, |context| poll(self, context))
-        })
-        .await
+        poll_fn(|context| waker.poll(context, |context| poll(self, context))).await
     }
 
     fn trust_from(&mut self, sent: Moment) {

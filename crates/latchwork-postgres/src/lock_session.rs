@@ -24,7 +24,7 @@ use crate::{
     backoff::{Backoff, GOOD_AFTER},
     connect::{ConnectError, Connected},
     error::{StatementError, connection_lost},
-    in_flight::{Arrived, InFlight},
+    in_flight::{InFlight, Load},
     inbox::{Ask, Inbox, Parked, Wake, Work},
     link::{End, Link, key_of_row},
     shared::{Availability, Shared},
@@ -330,7 +330,7 @@ impl LockSession {
         batch: InFlight,
     ) -> Result<Option<InFlight>, End> {
         let arrived = batch.arrive(link, shared.options.timing, &shared.room).await;
-        let Arrived {
+        let Load {
             batch,
             tries,
             probes,

@@ -2,7 +2,6 @@
 
 use std::{
     future::Future,
-    mem::replace,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -17,6 +16,7 @@ use tracing::debug;
 
 use crate::{
     PolicyBody, RequestHead,
+    inner::take_ready,
     run::{Run, TaskEnded},
 };
 
@@ -118,8 +118,7 @@ where
     where
         S: Clone,
     {
-        let unready = inner.clone();
-        let mut ready = replace(inner, unready);
+        let mut ready = take_ready(inner);
         let (head, body) = RequestHead::of(request);
         let format = ResponseFormat::of(&head);
         let state = match policy.attempt(&head) {

@@ -40,6 +40,7 @@ mod axum;
 mod body;
 mod head;
 pub mod idempotency;
+mod inner;
 pub mod key;
 pub mod lock;
 pub mod rate;

@@ -8,10 +8,7 @@ use actix_web::{
     body::{EitherBody, MessageBody},
     dev::{Service, ServiceRequest, ServiceResponse, Transform},
 };
-use bytes::Bytes;
-use http::Response;
-use latchwork_core::rate::{Quotas, RateLimits};
-use latchwork_http::{ExtractKey, RateLimitPolicy, Rejection, SetupError, rate::RateHeaders};
+use latchwork_http::RateLimitPolicy;
 
 use crate::{PolicyService, RequestHead};
 
@@ -50,80 +47,7 @@ pub struct RateLimitMiddleware {
     policy: Arc<RateLimitPolicy<RequestHead>>,
 }
 
-impl RateLimitMiddleware {
-    /// As [`RateLimitPolicy::new`].
-    ///
-    /// # Errors
-    ///
-    /// [`SetupError`] if the extractor can never work.
-    pub fn new(
-        rates: RateLimits,
-        key: impl ExtractKey<RequestHead>,
-        quotas: impl Into<Quotas>,
-    ) -> Result<Self, SetupError> {
-        RateLimitPolicy::new(rates, key, quotas).map(Self::from)
-    }
-
-    /// As [`RateLimitPolicy::name`].
-    ///
-    /// # Errors
-    ///
-    /// [`SetupError::LimitName`] for a name that no header can hold.
-    pub fn name(self, name: &str) -> Result<Self, SetupError> {
-        Arc::unwrap_or_clone(self.policy).name(name).map(Self::from)
-    }
-
-    /// As [`RateLimitPolicy::cost_by`]. The closure must not keep a clone of the request.
-    #[must_use]
-    pub fn cost_by(self, cost: impl Fn(&HttpRequest) -> u32 + Send + Sync + 'static) -> Self {
-        self.map(|policy| policy.cost_by(move |head| cost(head)))
-    }
-
-    /// As [`RateLimitPolicy::quotas_by`]. The closure must not keep a clone of the request.
-    #[must_use]
-    pub fn quotas_by(self, quotas: impl Fn(&HttpRequest) -> Option<Quotas> + Send + Sync + 'static) -> Self {
-        self.map(|policy| policy.quotas_by(move |head| quotas(head)))
-    }
-
-    /// As [`RateLimitPolicy::shadow`].
-    #[must_use]
-    pub fn shadow(self) -> Self {
-        self.map(RateLimitPolicy::shadow)
-    }
-
-    /// As [`RateLimitPolicy::headers`].
-    #[must_use]
-    pub fn headers(self, headers: RateHeaders) -> Self {
-        self.map(|policy| policy.headers(headers))
-    }
-
-    /// As [`RateLimitPolicy::include_preflights`].
-    #[must_use]
-    pub fn include_preflights(self) -> Self {
-        self.map(RateLimitPolicy::include_preflights)
-    }
-
-    /// As [`RateLimitPolicy::on_reject`].
-    #[must_use]
-    pub fn on_reject(
-        self,
-        replace: impl Fn(&Rejection, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,
-    ) -> Self {
-        self.map(|policy| policy.on_reject(replace))
-    }
-
-    fn map(self, change: impl FnOnce(RateLimitPolicy<RequestHead>) -> RateLimitPolicy<RequestHead>) -> Self {
-        change(Arc::unwrap_or_clone(self.policy)).into()
-    }
-}
-
-impl From<RateLimitPolicy<RequestHead>> for RateLimitMiddleware {
-    fn from(policy: RateLimitPolicy<RequestHead>) -> Self {
-        Self {
-            policy: Arc::new(policy),
-        }
-    }
-}
+latchwork_http::__wear_rate_limit!(RateLimitMiddleware, RequestHead, HttpRequest);
 
 impl<S, B> Transform<S, ServiceRequest> for RateLimitMiddleware
 where

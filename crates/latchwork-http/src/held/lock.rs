@@ -1,10 +1,11 @@
 use std::{
     fmt,
     future::{Future, pending},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use latchwork_core::{Guard, HoldState, Key, Mode, ReleaseError};
+
+use super::hold::{Held, Hold};
 
 /// The lock that the request being handled holds, as its handler sees it.
 ///
@@ -15,7 +16,7 @@ use latchwork_core::{Guard, HoldState, Key, Mode, ReleaseError};
 pub struct HeldLock {
     key: Key,
     mode: Mode,
-    guard: Arc<Mutex<Option<Guard>>>,
+    guard: Held<Guard>,
     outer: Option<Box<Self>>,
 }
 
@@ -23,8 +24,7 @@ impl HeldLock {
     /// Parts a guard into what the handler sees and what keeps the lock.
     pub fn new(guard: Guard) -> (Self, LockHold) {
         let (key, mode) = (guard.key(), guard.mode());
-        let guard = Arc::new(Mutex::new(Some(guard)));
-        let hold = LockHold(Arc::clone(&guard));
+        let (guard, hold) = Hold::new(guard);
         let view = Self {
             key,
             mode,
@@ -58,13 +58,13 @@ impl HeldLock {
     /// Whether the key can be believed to be held right now. False once the request has been handled.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        lock(&self.guard).as_ref().is_some_and(Guard::is_held)
+        self.guard.look(Guard::is_held).unwrap_or(false)
     }
 
     /// How far the hold can be believed right now; `None` once the request has been handled.
     #[must_use]
     pub fn state(&self) -> Option<HoldState> {
-        lock(&self.guard).as_ref().map(Guard::state)
+        self.guard.look(Guard::state)
     }
 
     /// Resolves when the hold has ended without our release; never otherwise.
@@ -73,7 +73,7 @@ impl HeldLock {
     ///
     /// Dropping the future has no effect.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
-        let lost = lock(&self.guard).as_ref().map(Guard::lost);
+        let lost = self.guard.look(Guard::lost);
         async move {
             match lost {
                 Some(lost) => lost.await,
@@ -102,39 +102,19 @@ impl fmt::Debug for HeldLock {
 /// What keeps the lock of a [`HeldLock`]: it is given up when this is dropped, whoever has a view of it.
 ///
 /// [`UnderLock`](crate::UnderLock) carries it along with a handler.
-#[must_use = "the lock is given up when this is dropped"]
-pub struct LockHold(Arc<Mutex<Option<Guard>>>);
+pub type LockHold = Hold<Guard>;
 
 impl LockHold {
     pub(crate) fn is_lost(&self) -> bool {
-        lock(&self.0).as_ref().map(Guard::state) == Some(HoldState::Lost)
+        self.look(Guard::state) == Some(HoldState::Lost)
     }
 
     pub(crate) fn lost(&self) -> Option<impl Future<Output = ()> + Send + use<>> {
-        lock(&self.0).as_ref().map(Guard::lost)
+        self.look(Guard::lost)
     }
 
     /// Gives the lock up now; the future tells what became of it.
     pub(crate) fn release(self) -> Option<impl Future<Output = Result<(), ReleaseError>> + Send> {
-        let guard = lock(&self.0).take();
-        guard.map(Guard::release)
+        self.take().map(Guard::release)
     }
-}
-
-impl Drop for LockHold {
-    fn drop(&mut self) {
-        let guard = lock(&self.0).take();
-        drop(guard);
-    }
-}
-
-impl fmt::Debug for LockHold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockHold").finish_non_exhaustive()
-    }
-}
-
-/// No code of others runs under the mutex, so a panic elsewhere leaves nothing half done.
-fn lock(guard: &Mutex<Option<Guard>>) -> MutexGuard<'_, Option<Guard>> {
-    guard.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,8 @@
-use std::{
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::fmt;
 
 use latchwork_core::{Key, Permit};
+
+use super::hold::{Held, Hold};
 
 /// The slot that the request being handled holds, as its handler sees it.
 ///
@@ -14,7 +13,7 @@ use latchwork_core::{Key, Permit};
 pub struct HeldPermit {
     slot: u32,
     key: Key,
-    permit: Arc<Mutex<Option<Permit>>>,
+    permit: Held<Permit>,
     outer: Option<Box<Self>>,
 }
 
@@ -22,8 +21,7 @@ impl HeldPermit {
     /// Parts a permit into what the handler sees and what keeps the slot.
     pub fn new(permit: Permit) -> (Self, PermitHold) {
         let (slot, key) = (permit.slot(), permit.key());
-        let permit = Arc::new(Mutex::new(Some(permit)));
-        let hold = PermitHold(Arc::clone(&permit));
+        let (permit, hold) = Hold::new(permit);
         let view = Self {
             slot,
             key,
@@ -58,14 +56,14 @@ impl HeldPermit {
     /// was taken.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        lock(&self.permit).as_ref().is_some_and(Permit::is_held)
+        self.permit.look(Permit::is_held).unwrap_or(false)
     }
 
     /// Takes the permit, so that the slot is held until that is dropped, for instance in the task that serves a
     /// socket. `None` if it was taken before, or the response's body has ended.
     #[must_use = "the slot is given up when the permit is dropped"]
     pub fn take(&self) -> Option<Permit> {
-        lock(&self.permit).take()
+        self.permit.take()
     }
 
     /// The slot of the next policy outside.
@@ -87,23 +85,4 @@ impl fmt::Debug for HeldPermit {
 
 /// What keeps the slot of a [`HeldPermit`], unless the handler has taken the permit: it is given up when this is
 /// dropped.
-#[must_use = "the slot is given up when this is dropped"]
-pub struct PermitHold(Arc<Mutex<Option<Permit>>>);
-
-impl Drop for PermitHold {
-    fn drop(&mut self) {
-        let permit = lock(&self.0).take();
-        drop(permit);
-    }
-}
-
-impl fmt::Debug for PermitHold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PermitHold").finish_non_exhaustive()
-    }
-}
-
-/// No code of others runs under the mutex, so a panic elsewhere leaves nothing half done.
-fn lock(permit: &Mutex<Option<Permit>>) -> MutexGuard<'_, Option<Permit>> {
-    permit.lock().unwrap_or_else(PoisonError::into_inner)
-}
+pub type PermitHold = Hold<Permit>;

@@ -1,7 +1,6 @@
 use std::{
     fmt,
     future::Future,
-    mem::replace,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -14,7 +13,10 @@ use latchwork_http::{IdempotencyPolicy, ResponseFormat, tx::TxProvider};
 use tower_service::Service;
 
 use super::{IdempotencyLayer, exchange::Exchange};
-use crate::{PolicyBody, RequestHead};
+use crate::{
+    PolicyBody, RequestHead,
+    inner::{inner_accessors, take_ready},
+};
 
 /// What [`IdempotencyLayer`] makes of a service.
 pub struct IdempotencyService<S, P> {
@@ -36,22 +38,7 @@ impl<S, P> IdempotencyService<S, P> {
         IdempotencyLayer::from((*self.policy).clone())
     }
 
-    /// The service inside.
-    #[must_use]
-    pub const fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// The service inside.
-    pub const fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// Takes the service out.
-    #[must_use]
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
+    inner_accessors!();
 }
 
 impl<S, B, R, P> Service<Request<B>> for IdempotencyService<S, P>
@@ -74,9 +61,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The clone is not ready; the one that is goes with the request.
-        let unready = self.inner.clone();
-        let mut ready = replace(&mut self.inner, unready);
+        let mut ready = take_ready(&mut self.inner);
         let (head, body) = RequestHead::of(request);
         let format = ResponseFormat::of(&head);
         let request = self.policy.request(&head, head.uri.query());

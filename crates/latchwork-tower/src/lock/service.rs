@@ -10,7 +10,7 @@ use latchwork_http::LockPolicy;
 use tower_service::Service;
 
 use super::{LockFuture, LockLayer};
-use crate::{PolicyBody, RequestHead, admission::Admitted};
+use crate::{PolicyBody, RequestHead, admission::Admitted, inner::inner_accessors};
 
 /// The service made by a [`LockLayer`].
 ///
@@ -33,22 +33,7 @@ impl<S> LockService<S> {
         LockLayer::from((*self.policy).clone())
     }
 
-    /// The inner service.
-    #[must_use]
-    pub const fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// The inner service, to be changed.
-    pub const fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// Takes the inner service out.
-    #[must_use]
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
+    inner_accessors!();
 }
 
 impl<S, B, R> Service<Request<B>> for LockService<S>

@@ -1,7 +1,7 @@
 use std::{
     fmt,
     future::Future,
-    mem::{replace, take},
+    mem::take,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
@@ -15,7 +15,10 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::RateLimitLayer;
-use crate::{PolicyBody, RequestHead};
+use crate::{
+    PolicyBody, RequestHead,
+    inner::{inner_accessors, take_ready},
+};
 
 /// What [`RateLimitLayer`] makes of a service.
 #[derive(Clone, Debug)]
@@ -35,22 +38,7 @@ impl<S> RateLimitService<S> {
         RateLimitLayer::from((*self.policy).clone())
     }
 
-    /// The service inside.
-    #[must_use]
-    pub const fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// The service inside.
-    pub const fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// Takes the service out.
-    #[must_use]
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
+    inner_accessors!();
 }
 
 impl<S, B, R> Service<Request<B>> for RateLimitService<S>
@@ -68,9 +56,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The clone is not ready; the one that is goes with the request.
-        let unready = self.inner.clone();
-        let mut ready = replace(&mut self.inner, unready);
+        let mut ready = take_ready(&mut self.inner);
         let (head, body) = RequestHead::of(request);
         let format = ResponseFormat::of(&head);
         let state = match self.policy.check(&head) {

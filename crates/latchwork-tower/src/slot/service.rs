@@ -10,7 +10,7 @@ use latchwork_http::SlotPolicy;
 use tower_service::Service;
 
 use super::{SlotBody, SlotFuture, SlotLayer};
-use crate::{RequestHead, admission::Admitted};
+use crate::{RequestHead, admission::Admitted, inner::inner_accessors};
 
 /// The service made by a [`SlotLayer`].
 ///
@@ -33,22 +33,7 @@ impl<S> SlotService<S> {
         SlotLayer::from((*self.policy).clone())
     }
 
-    /// The inner service.
-    #[must_use]
-    pub const fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// The inner service, to be changed.
-    pub const fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// Takes the inner service out.
-    #[must_use]
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
+    inner_accessors!();
 }
 
 impl<S, B, R> Service<Request<B>> for SlotService<S>

@@ -11,7 +11,7 @@ use latchwork_http::{TxLockPolicy, TxProvider};
 use tower_service::Service;
 
 use super::{TxLockFuture, TxLockLayer};
-use crate::{PolicyBody, RequestHead, admission::Admitted};
+use crate::{PolicyBody, RequestHead, admission::Admitted, inner::inner_accessors};
 
 /// The service made by a [`TxLockLayer`].
 ///
@@ -36,22 +36,7 @@ impl<S, P> TxLockService<S, P> {
         TxLockLayer::from((*self.policy).clone())
     }
 
-    /// The inner service.
-    #[must_use]
-    pub const fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// The inner service, to be changed.
-    pub const fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// Takes the inner service out.
-    #[must_use]
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
+    inner_accessors!();
 }
 
 /// By hand, since the provider need not be `Clone` for it.
