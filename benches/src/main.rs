@@ -4,6 +4,7 @@
 mod arguments;
 mod http;
 mod locks;
+mod memory;
 mod report;
 mod statistics;
 

@@ -1,9 +1,7 @@
 //! What a rate limit's key costs: in the database, and in the process.
 
-use std::fs;
-
 use super::services::{Context, quota};
-use crate::{Failure, report::Report};
+use crate::{Failure, memory::resident, report::Report};
 
 /// How many keys are charged.
 const COUNT: usize = 50_000;
@@ -38,12 +36,4 @@ pub(super) async fn measure(context: &Context, report: &mut Report) -> Result<()
 async fn size(context: &Context) -> Result<i64, Failure> {
     let size = "SELECT pg_total_relation_size('latchwork.rate_limits')";
     Ok(context.client.query_one(size, &[]).await?.get(0))
-}
-
-/// The resident memory of this process, in bytes.
-fn resident() -> Result<u64, Failure> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    Ok(kib.ok_or("no VmRSS in /proc/self/status")?.parse::<u64>()? * 1_024)
 }

@@ -1,9 +1,6 @@
 //! The other process that some figures need: this program, started again.
 
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use latchwork_core::{Guard, Key};
 use latchwork_postgres::{Postgres, PostgresOptions};
@@ -13,6 +10,7 @@ use super::{memory, turn};
 use crate::{
     Failure,
     locks::{FIGURES_THREADS, connect},
+    memory::resident,
     runtime,
 };
 
@@ -82,15 +80,4 @@ async fn hold(postgres: &Postgres, guards: &mut Vec<Guard>, count: usize) -> Res
         }
     }
     Ok(())
-}
-
-/// The resident memory of this process, in bytes.
-fn resident() -> Result<u64, Failure> {
-    let status = fs::read_to_string("/proc/self/status")?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .ok_or("no VmRSS in /proc/self/status")?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
-    Ok(kib * 1_024)
 }
