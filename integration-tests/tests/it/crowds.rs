@@ -1,7 +1,9 @@
 //! More locks than one session is to hold.
 
+use futures_util::future::join_all;
 use latchwork_core::Key;
 use latchwork_harness::Cluster;
+use latchwork_postgres::PostgresOptions;
 
 use crate::onlooker::{Onlooker, connect, eventually, loud, quick};
 
@@ -27,4 +29,26 @@ async fn a_key_that_was_just_given_up_is_never_found_held_whichever_session_is_a
     eventually("nothing is left", async || onlooker.held().await == 0).await;
     locks.close().await;
     assert_eq!(loud(&cluster), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_locks_are_held_on_one_connection_where_so_many_are_wanted_there() {
+    const LOCKS: usize = 10_000;
+    let cluster = Cluster::builder()
+        .setting("max_locks_per_transaction", 256)
+        .start()
+        .unwrap();
+    let onlooker = Onlooker::new(&cluster.url()).await;
+    let options = PostgresOptions::default()
+        .with_max_locks(LOCKS)
+        .with_locks_per_session(LOCKS);
+    let locks = connect(&cluster.url(), options).await.locks();
+    let wanted = (0..LOCKS).map(|number| locks.try_acquire(Key::bigint(i64::try_from(number).unwrap())));
+    let guards = join_all(wanted).await;
+    assert!(guards.iter().all(|guard| matches!(guard, Ok(Some(_)))));
+    let sessions = "SELECT count(DISTINCT pid) FROM pg_locks WHERE locktype = 'advisory' AND granted";
+    let held = onlooker.held().await;
+    assert_eq!((held, onlooker.number(sessions).await), (10_000, 1));
+    drop(guards);
+    locks.close().await;
 }
