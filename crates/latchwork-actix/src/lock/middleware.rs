@@ -17,7 +17,7 @@ use crate::{PolicyService, RequestHead};
 ///
 /// The key is acquired before the inner service is called, and given up when the inner service's future ends: done,
 /// panicked, or dropped because the client has left, which actix-web does not always see at once: see
-/// [`OnDisconnect`]. The response waits, for at most a second, until the lock server has
+/// [`OnDisconnect`](crate::OnDisconnect). The response waits, for at most a second, until the lock server has
 /// said that the key is free: a client that goes on to another instance is not kept out by its own last request. The
 /// response's body is sent without the lock.
 ///

@@ -16,7 +16,7 @@ use crate::{PolicyService, RequestHead};
 ///
 /// Handlers find the [`RateDecision`](latchwork_core::rate::RateDecision) in the request's extensions. Of several
 /// middlewares each charges by itself, so one that refuses leaves what the outer ones have charged: give one middleware
-/// several [`Quotas`] to charge all or none.
+/// several [`Quotas`](latchwork_core::rate::Quotas) to charge all or none.
 ///
 /// Refusals are responses, so that middleware outside, such as CORS, sees and changes them. What a middleware inside
 /// ends with an error says nothing of the limit.

@@ -11,7 +11,7 @@ use crate::RequestHead;
 ///
 /// Handlers find the [`RateDecision`](latchwork_core::rate::RateDecision) in the request's extensions. Of stacked layers
 /// each charges by itself, so one that refuses leaves what the outer ones have charged: give one layer several
-/// [`Quotas`] to charge all or none.
+/// [`Quotas`](latchwork_core::rate::Quotas) to charge all or none.
 ///
 /// # Examples
 ///
