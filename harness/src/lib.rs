@@ -19,6 +19,8 @@
 //! ```
 
 mod cluster;
+#[cfg(feature = "database")]
+pub mod database;
 mod error;
 #[cfg(feature = "http")]
 pub mod http;

@@ -5,5 +5,5 @@ mod lock;
 mod permit;
 
 pub use hold::Hold;
-pub use lock::{HeldLock, LockHold};
-pub use permit::{HeldPermit, PermitHold};
+pub use lock::HeldLock;
+pub use permit::HeldPermit;

@@ -26,7 +26,7 @@ mod tuple;
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use latchwork_core::{key::KeyError, slots::SlotsError};
+use latchwork_core::{Key, Namespace, key::KeyError, slots::SlotsError};
 
 pub use by::{By, IntoParts, by};
 pub use client::{ClientAddress, ForwardedHeader, client};
@@ -64,6 +64,20 @@ impl<V: 'static> ExtractKey<V> for Arc<dyn ExtractKey<V>> {
     fn validate(&self) -> Result<(), SetupError> {
         (**self).validate()
     }
+}
+
+/// The key that a request asks for; `None` if it passes without one.
+pub(crate) fn key_of<V: 'static>(
+    extractor: &dyn ExtractKey<V>,
+    view: &V,
+    namespace: &Namespace,
+) -> Result<Option<Key>, ExtractError> {
+    let mut parts = KeyParts::default();
+    if extractor.extract(view, &mut parts)?.is_none() {
+        return Ok(None);
+    }
+    let key = parts.key(namespace).map_err(|error| ExtractError::from_key(&error))?;
+    Ok(Some(key))
 }
 
 /// Why a request has no usable key. The text is shown to the client, so it never repeats what the client sent.

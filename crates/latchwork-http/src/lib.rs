@@ -69,7 +69,7 @@ pub mod __private {
 
 pub use attempt::{LockAttempt, SlotAttempt};
 pub use disconnect::OnDisconnect;
-pub use held::{HeldLock, HeldPermit, Hold, LockHold, PermitHold};
+pub use held::{HeldLock, HeldPermit, Hold};
 pub use idempotency::IdempotencyPolicy;
 pub use key::{ExtractError, ExtractKey, SetupError};
 pub use lock::{LockMode, LockPolicy};

@@ -7,8 +7,8 @@ use http::Response;
 use latchwork_core::{Locks, Mode, WaitMethod};
 
 use crate::{
-    ExtractError, ExtractKey, LockAttempt, OnDisconnect, Rejection, RejectionKind, RequestView, ResponseFormat,
-    SetupError, attempt::Terms, key::KeyParts, refusal::Refusal,
+    ExtractKey, LockAttempt, OnDisconnect, Rejection, RejectionKind, RequestView, ResponseFormat, SetupError,
+    attempt::Terms, key::key_of, refusal::Refusal,
 };
 
 /// How requests hold their key.
@@ -165,13 +165,9 @@ impl<V: 'static> LockPolicy<V> {
         if self.refusal.leaves_alone(view) {
             return Ok(None);
         }
-        let mut parts = KeyParts::default();
-        if self.key.extract(view, &mut parts)?.is_none() {
+        let Some(key) = key_of(&*self.key, view, self.locks.namespace())? else {
             return Ok(None);
-        }
-        let key = parts
-            .key(self.locks.namespace())
-            .map_err(|error| ExtractError::from_key(&error))?;
+        };
         let mode = self.mode.of_method(view.method());
         let terms = Terms {
             busy: RejectionKind::LockBusy,

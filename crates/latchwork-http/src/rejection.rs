@@ -19,7 +19,7 @@ use crate::{ExtractError, ResponseFormat, slot::Capacity, tx::TxError};
 /// | `SlotsFull(Capacity::PerClient)`, `RateLimited` | 429 | `RESOURCE_EXHAUSTED` |
 /// | `SlotsFull(Capacity::Global)` | 503 | `RESOURCE_EXHAUSTED` |
 /// | `Unavailable`, `LockLost` | 503 | `UNAVAILABLE` |
-/// | `BadKey`, `BadIdempotencyKey` | 400 | `INVALID_ARGUMENT` |
+/// | `BadKey`, `BadIdempotencyKey`, `BodyIncomplete` | 400 | `INVALID_ARGUMENT` |
 /// | `IdempotencyInFlight` | 409 | `ABORTED` |
 /// | `IdempotencyResponseGone`, `IdempotencyUnknown` | 409 | `FAILED_PRECONDITION` |
 /// | `IdempotencyMismatch` | 422 | `FAILED_PRECONDITION` |
@@ -53,6 +53,8 @@ pub enum RejectionKind {
     IdempotencyResponseGone,
     /// The request was worked on before, and it is not known to what end: the work was interrupted.
     IdempotencyUnknown,
+    /// The request's body ended before all of it was there.
+    BodyIncomplete,
     /// The request's body is larger than the policy reads.
     BodyTooLarge,
     /// The handler has answered while its transaction was still in use elsewhere. It is rolled back.
@@ -76,7 +78,7 @@ impl RejectionKind {
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::SlotsFull(Capacity::PerClient) | Self::RateLimited => StatusCode::TOO_MANY_REQUESTS,
             Self::SlotsFull(Capacity::Global) | Self::Unavailable | Self::LockLost => StatusCode::SERVICE_UNAVAILABLE,
-            Self::BadKey | Self::BadIdempotencyKey => StatusCode::BAD_REQUEST,
+            Self::BadKey | Self::BadIdempotencyKey | Self::BodyIncomplete => StatusCode::BAD_REQUEST,
             Self::Setup | Self::TransactionInUse | Self::TransactionFailed | Self::TransactionUnknown => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
@@ -111,6 +113,7 @@ impl RejectionKind {
             Self::IdempotencyMismatch => "urn:latchwork:problem:idempotency-mismatch",
             Self::IdempotencyResponseGone => "urn:latchwork:problem:idempotency-response-gone",
             Self::IdempotencyUnknown => "urn:latchwork:problem:idempotency-unknown",
+            Self::BodyIncomplete => "urn:latchwork:problem:body-incomplete",
             Self::BodyTooLarge => "urn:latchwork:problem:body-too-large",
             Self::TransactionInUse => "urn:latchwork:problem:transaction-in-use",
             Self::TransactionFailed => "urn:latchwork:problem:transaction-failed",
@@ -133,6 +136,7 @@ impl RejectionKind {
             Self::IdempotencyMismatch => "The Idempotency-Key was used for another request",
             Self::IdempotencyResponseGone => "The request was worked on before",
             Self::IdempotencyUnknown => "It is not known how the request's first attempt ended",
+            Self::BodyIncomplete => "The request is not complete",
             Self::BodyTooLarge => "The request is too large",
             Self::TransactionInUse => "The request's work was not finished",
             Self::TransactionFailed => "The request's work was not stored",
@@ -164,8 +168,11 @@ impl RejectionKind {
             Self::IdempotencyUnknown => {
                 "the request's first attempt was interrupted and may have had its effects; look before you take a new key"
             }
+            Self::BodyIncomplete => "the request's body ended early",
             Self::BodyTooLarge => "the service reads no body of this size here",
-            Self::Setup => "the service cannot make a key for any request like this one; its operator has to change it",
+            Self::Setup => {
+                "the service cannot serve any request like this one as it is set up; its operator has to change it"
+            }
             Self::TransactionInUse => {
                 "the service answered while its work was still going on, so that nothing was stored; its operator has to change it"
             }
@@ -223,12 +230,22 @@ impl Rejection {
         }
     }
 
+    /// What it means that a transaction could not be begun or read by.
+    pub(crate) fn from_begin(error: TxError) -> Self {
+        match error {
+            TxError::Setup(_) => Self::new(RejectionKind::Setup),
+            _ => Self::new(RejectionKind::Unavailable),
+        }
+        .with_source(error)
+    }
+
     /// What a commit that has failed means.
     pub(crate) fn from_end(error: TxError) -> Self {
         let kind = match error {
             TxError::Unavailable(_) => RejectionKind::Unavailable,
             TxError::OutcomeUnknown(_) => RejectionKind::TransactionUnknown,
             TxError::Aborted(_) | TxError::Other(_) => RejectionKind::TransactionFailed,
+            TxError::Setup(_) => RejectionKind::Setup,
         };
         Self::new(kind).with_source(error)
     }

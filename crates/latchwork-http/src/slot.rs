@@ -11,7 +11,7 @@ use latchwork_core::{
 
 use crate::{
     ExtractError, ExtractKey, OnDisconnect, Rejection, RejectionKind, RequestView, ResponseFormat, SetupError,
-    SlotAttempt, attempt::Terms, key::KeyParts, lock::DEFAULT_ANSWER_WITHIN, refusal::Refusal,
+    SlotAttempt, attempt::Terms, key::key_of, lock::DEFAULT_ANSWER_WITHIN, refusal::Refusal,
 };
 
 /// Whose limit it is that was reached.
@@ -192,13 +192,9 @@ impl<V: 'static> SlotPolicy<V> {
         match &self.pools {
             Pools::One(slots) => Ok(Some(slots.clone())),
             Pools::ByKey { locks, key, limit } => {
-                let mut parts = KeyParts::default();
-                if key.extract(view, &mut parts)?.is_none() {
+                let Some(key) = key_of(&**key, view, locks.namespace())? else {
                     return Ok(None);
-                }
-                let key = parts
-                    .key(locks.namespace())
-                    .map_err(|error| ExtractError::from_key(&error))?;
+                };
                 let slots = locks.slots(key, *limit);
                 slots.map(Some).map_err(|_| ExtractError::setup(OTHER_LIMIT))
             }

@@ -12,6 +12,7 @@ mod policy;
 mod provider;
 mod request;
 mod slot;
+mod task;
 
 pub use attempt::TxAttempt;
 pub use error::TxError;
@@ -20,3 +21,4 @@ pub use policy::{TxLockPolicy, ends_well};
 pub use provider::{SqlValue, TxProvider, TxRow};
 pub use request::TxRequest;
 pub use slot::{CheckOutError, LockedTx, TxSlot};
+pub(crate) use task::in_task;

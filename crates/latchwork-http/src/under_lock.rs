@@ -8,11 +8,12 @@ use std::{
     time::Duration,
 };
 
+use latchwork_core::Guard;
 use pin_project_lite::pin_project;
 use tokio::time::timeout;
 use tracing::warn;
 
-use crate::held::LockHold;
+use crate::held::Hold;
 
 /// How long a response waits for the server's word that the lock is free. The lock is given up all the same.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
@@ -46,7 +47,7 @@ pin_project! {
         #[pin]
         handler: Option<F>,
         lost: Option<Boxed>,
-        hold: Option<LockHold>,
+        hold: Option<Hold<Guard>>,
         cancel_on_loss: bool,
         output: Option<F::Output>,
         release: Option<Boxed>,
@@ -55,7 +56,7 @@ pin_project! {
 
 impl<F: Future> UnderLock<F> {
     /// Runs `handler` under a lock; `cancel_on_loss` says whether it is dropped when the lock is lost.
-    pub const fn new(handler: F, hold: LockHold, cancel_on_loss: bool) -> Self {
+    pub const fn new(handler: F, hold: Hold<Guard>, cancel_on_loss: bool) -> Self {
         Self {
             handler: Some(handler),
             lost: None,
@@ -69,7 +70,7 @@ impl<F: Future> UnderLock<F> {
     /// Polls the handler, unless its lock is lost.
     fn poll_handler(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<F::Output, LockLost>> {
         let this = self.project();
-        if *this.cancel_on_loss && this.hold.as_ref().is_some_and(LockHold::is_lost) {
+        if *this.cancel_on_loss && this.hold.as_ref().is_some_and(Hold::<Guard>::is_lost) {
             return Poll::Ready(Err(LockLost));
         }
         let Some(handler) = this.handler.as_pin_mut() else {
@@ -84,7 +85,7 @@ impl<F: Future> UnderLock<F> {
                 *this.lost = this
                     .hold
                     .as_ref()
-                    .and_then(LockHold::lost)
+                    .and_then(Hold::<Guard>::lost)
                     .map(|lost| Box::pin(lost) as _);
             }
             if let Some(lost) = this.lost {
@@ -133,7 +134,7 @@ impl<F: Future> fmt::Debug for UnderLock<F> {
 }
 
 /// Gives a lock up now, and resolves when the server has said so.
-fn released(hold: LockHold) -> impl Future<Output = ()> + Send {
+fn released(hold: Hold<Guard>) -> impl Future<Output = ()> + Send {
     let release = hold.release();
     async move {
         let Some(release) = release else { return };

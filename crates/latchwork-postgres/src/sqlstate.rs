@@ -13,6 +13,8 @@ pub(crate) enum Condition {
     Deadlock,
     /// An earlier statement of the transaction has failed.
     TransactionAborted,
+    /// A transaction is open already.
+    InTransaction,
     /// The server ends the session.
     SessionEnded,
     /// A table is not there, or is not as it was expected.
@@ -40,6 +42,8 @@ impl Condition {
             "40P01" => Self::Deadlock,
             // in_failed_sql_transaction
             "25P02" => Self::TransactionAborted,
+            // active_sql_transaction
+            "25001" => Self::InTransaction,
             // admin_shutdown, crash_shutdown, cannot_connect_now, database_dropped, idle_session_timeout,
             // idle_in_transaction_session_timeout, transaction_timeout
             "57P01" | "57P02" | "57P03" | "57P04" | "57P05" | "25P03" | "25P04" => Self::SessionEnded,
@@ -70,6 +74,7 @@ mod tests {
             ("53200", Condition::LockTableFull),
             ("40P01", Condition::Deadlock),
             ("25P02", Condition::TransactionAborted),
+            ("25001", Condition::InTransaction),
             ("57P01", Condition::SessionEnded),
             ("57P02", Condition::SessionEnded),
             ("57P03", Condition::SessionEnded),

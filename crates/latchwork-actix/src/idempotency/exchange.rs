@@ -94,7 +94,7 @@ impl<P: TxProvider> Exchange<P> {
             match whole(response, self.policy.response_cap()).await {
                 Ok((bytes, response)) => (Some(bytes), response),
                 // The response would not have arrived whole; the handler's work goes with it.
-                Err(request) => return Ok(self.replace(request, &Rejection::new(RejectionKind::TransactionFailed))),
+                Err(request) => return Ok(self.replace(request, &work.break_off().await)),
             }
         } else {
             (None, response.map_into_left_body())
@@ -119,16 +119,16 @@ impl<P: TxProvider> Exchange<P> {
 
 /// Reads a request's body, up to a number of bytes, whatever its headers say of its length.
 async fn read(request: &mut ServiceRequest, cap: usize) -> Result<Bytes, Rejection> {
-    let payload = request.extract::<web::Payload>().await.map_err(|_| ended_early())?;
+    let payload = request.extract::<web::Payload>().await.map_err(|_| incomplete())?;
     match payload.to_bytes_limited(cap).await {
         Ok(Ok(body)) => Ok(body),
-        Ok(Err(_)) => Err(ended_early()),
+        Ok(Err(_)) => Err(incomplete()),
         Err(_) => Err(Rejection::new(RejectionKind::BodyTooLarge)),
     }
 }
 
-fn ended_early() -> Rejection {
-    Rejection::new(RejectionKind::BadKey).with_detail("the request's body ended early")
+fn incomplete() -> Rejection {
+    Rejection::new(RejectionKind::BodyIncomplete)
 }
 
 /// The bytes of a response that is small and whole, beside the response; without its body if that could not be read.

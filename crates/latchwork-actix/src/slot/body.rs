@@ -5,7 +5,8 @@ use std::{
 
 use actix_web::body::{BodySize, MessageBody};
 use bytes::Bytes;
-use latchwork_http::PermitHold;
+use latchwork_core::Permit;
+use latchwork_http::Hold;
 use pin_project_lite::pin_project;
 
 pin_project! {
@@ -18,12 +19,12 @@ pin_project! {
         body: B,
         // What is still to come of a body of known length.
         left: Option<u64>,
-        hold: Option<PermitHold>,
+        hold: Option<Hold<Permit>>,
     }
 }
 
 impl<B: MessageBody> SlotBody<B> {
-    pub(super) fn new(body: B, hold: Option<PermitHold>) -> Self {
+    pub(super) fn new(body: B, hold: Option<Hold<Permit>>) -> Self {
         let left = match body.size() {
             BodySize::None => Some(0),
             BodySize::Sized(size) => Some(size),

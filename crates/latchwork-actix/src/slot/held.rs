@@ -2,7 +2,7 @@ use std::ops::Deref;
 
 use actix_web::{HttpMessage, dev::ServiceRequest};
 use latchwork_core::Permit;
-use latchwork_http::PermitHold;
+use latchwork_http::Hold;
 
 /// The slot that the request being handled holds, as its handler sees it: an extractor.
 ///
@@ -29,7 +29,7 @@ pub struct HeldPermit(latchwork_http::HeldPermit);
 
 impl HeldPermit {
     /// Puts the view of a permit where the handler finds it. What is returned keeps the slot.
-    pub(super) fn put(permit: Permit, request: &ServiceRequest) -> PermitHold {
+    pub(super) fn put(permit: Permit, request: &ServiceRequest) -> Hold<Permit> {
         let (view, hold) = latchwork_http::HeldPermit::new(permit);
         let mut extensions = request.extensions_mut();
         let outer = extensions.remove().map(|Self(outer)| outer);

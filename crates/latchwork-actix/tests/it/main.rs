@@ -4,7 +4,6 @@
 
 mod addresses;
 mod bodies;
-mod database;
 mod extractors;
 mod http2;
 mod idempotency;
@@ -15,3 +14,5 @@ mod rate;
 mod support;
 mod tx;
 mod workers;
+
+use latchwork_harness::database;

@@ -4,7 +4,12 @@ use std::net::SocketAddr;
 
 use actix_web::{App, HttpServer, web::ServiceConfig};
 use latchwork_core::{Key, Locks, Slots};
-use latchwork_harness::http::{PATIENCE, in_time};
+use latchwork_harness::{
+    database::FakeTx,
+    http::{PATIENCE, in_time},
+};
+
+pub(crate) type LockedTx = latchwork_actix::LockedTx<FakeTx>;
 
 /// Starts a server, whose type has no short name.
 macro_rules! start {

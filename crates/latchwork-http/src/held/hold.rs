@@ -3,7 +3,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-/// What keeps a guard or a permit: it is given up with this, whoever has a view of it, unless somebody has taken it out.
+/// What keeps the guard of a [`HeldLock`](crate::HeldLock) or the permit of a [`HeldPermit`](crate::HeldPermit): it is
+/// given up with this, whoever has a view of it, unless the handler has taken it out.
 #[must_use = "what is held is given up when this is dropped"]
 pub struct Hold<T>(Held<T>);
 

@@ -22,7 +22,7 @@ pub struct HeldLock {
 
 impl HeldLock {
     /// Parts a guard into what the handler sees and what keeps the lock.
-    pub fn new(guard: Guard) -> (Self, LockHold) {
+    pub fn new(guard: Guard) -> (Self, Hold<Guard>) {
         let (key, mode) = (guard.key(), guard.mode());
         let (guard, hold) = Hold::new(guard);
         let view = Self {
@@ -99,12 +99,7 @@ impl fmt::Debug for HeldLock {
     }
 }
 
-/// What keeps the lock of a [`HeldLock`]: it is given up when this is dropped, whoever has a view of it.
-///
-/// [`UnderLock`](crate::UnderLock) carries it along with a handler.
-pub type LockHold = Hold<Guard>;
-
-impl LockHold {
+impl Hold<Guard> {
     pub(crate) fn is_lost(&self) -> bool {
         self.look(Guard::state) == Some(HoldState::Lost)
     }

@@ -19,7 +19,7 @@ pub struct HeldPermit {
 
 impl HeldPermit {
     /// Parts a permit into what the handler sees and what keeps the slot.
-    pub fn new(permit: Permit) -> (Self, PermitHold) {
+    pub fn new(permit: Permit) -> (Self, Hold<Permit>) {
         let (slot, key) = (permit.slot(), permit.key());
         let (permit, hold) = Hold::new(permit);
         let view = Self {
@@ -82,7 +82,3 @@ impl fmt::Debug for HeldPermit {
             .finish_non_exhaustive()
     }
 }
-
-/// What keeps the slot of a [`HeldPermit`], unless the handler has taken the permit: it is given up when this is
-/// dropped.
-pub type PermitHold = Hold<Permit>;

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     Rejection, RejectionKind,
-    tx::{OpenTx, TxAttempt, TxError, TxProvider, TxRequest},
+    tx::{OpenTx, TxAttempt, TxError, TxProvider, TxRequest, in_task},
 };
 
 /// What is to be done for a request.
@@ -55,7 +55,6 @@ impl<P: TxProvider> Begin<P> {
         id: RecordId,
         fingerprint: Fingerprint,
         terms: Terms,
-        retry_after: Duration,
     ) -> Self {
         let claim = Claim {
             provider,
@@ -64,6 +63,7 @@ impl<P: TxProvider> Begin<P> {
             terms,
         };
         Self(Box::pin(async move {
+            let retry_after = claim.terms.retry_after;
             let begun = match external {
                 None => claim.inside().await,
                 Some(locks) => claim.outside(&locks).await,
@@ -155,7 +155,7 @@ impl<P: TxProvider> Claim<P> {
         };
         spawn(claiming.in_current_span());
         let claimed = asks.await;
-        claimed.unwrap_or_else(|error| Err(unavailable(TxError::unavailable(error))))
+        claimed.unwrap_or_else(|error| Err(unreadable(TxError::unavailable(error))))
     }
 
     async fn guard(&self, locks: &Locks) -> Result<Guard, Rejection> {
@@ -202,12 +202,8 @@ impl<P: TxProvider> Claim<P> {
             };
             found.map(|found| (found, open))
         };
-        match timeout(self.terms.answer_within, spawn(finding.in_current_span())).await {
-            Ok(Ok(Ok(found))) => Ok(found),
-            Ok(Ok(Err(error))) => Err(unavailable(error)),
-            Ok(Err(error)) => Err(unavailable(TxError::unavailable(error))),
-            Err(elapsed) => Err(unavailable(TxError::unavailable(elapsed))),
-        }
+        let found = in_task(self.terms.answer_within, finding, TxError::Unavailable).await;
+        found.map_err(unreadable)
     }
 
     /// What is known of a request as an answer to it, with its transaction ended; else the transaction, to carry it out.
@@ -232,16 +228,11 @@ impl<P: TxProvider> Claim<P> {
         if rollback_only {
             // What rolls back whatever the response says leaves no trace of the key either.
             // Before the answer leaves, so that one who asks again does not meet our own lock.
-            let _ = timeout(self.terms.answer_within, spawn(P::rollback(tx).in_current_span())).await;
+            let _ = in_task(self.terms.answer_within, P::rollback(tx), TxError::Unavailable).await;
             return Ok(());
         }
         let keeping = store_and_commit::<P>(tx, self.id, self.fingerprint, kept, self.terms.retention);
-        let limit = self.terms.answer_within;
-        let ended = match timeout(limit, spawn(keeping.in_current_span())).await {
-            Ok(Ok(ended)) => ended,
-            Ok(Err(error)) => Err(TxError::outcome_unknown(error)),
-            Err(elapsed) => Err(TxError::outcome_unknown(elapsed)),
-        };
+        let ended = in_task(self.terms.answer_within, keeping, TxError::OutcomeUnknown).await;
         ended.map_err(Rejection::from_end)
     }
 }
@@ -269,8 +260,8 @@ async fn store_and_commit<P: TxProvider>(
     ended
 }
 
-fn unavailable(error: TxError) -> Rejection {
+fn unreadable(error: TxError) -> Rejection {
     let shown: &dyn Error = &error;
     warn!(target: "latchwork::http", error = shown, "the record of a request could not be read");
-    Rejection::new(RejectionKind::Unavailable).with_source(error)
+    Rejection::from_begin(error)
 }

@@ -1,6 +1,6 @@
 //! What a record is found by, and what tells one request from another with the same key.
 
-use latchwork_core::Key;
+use latchwork_core::{Key, Namespace};
 use sha2::{Digest, Sha256};
 
 /// The name of a record: SHA-256 over its scope and the client's key.
@@ -10,8 +10,19 @@ pub(crate) struct RecordId([u8; 32]);
 impl RecordId {
     /// The record of one key of one principal on one route. Each part goes in with its length before it (8 bytes
     /// big-endian), so that no two scopes read alike.
-    pub(crate) fn new<'a>(principal: impl Iterator<Item = &'a str>, method: &str, route: &str, key: &str) -> Self {
+    pub(crate) fn new<'a>(
+        namespace: &Namespace,
+        principal: impl Iterator<Item = &'a str>,
+        method: &str,
+        route: &str,
+        key: &str,
+    ) -> Self {
         let mut hash = Sha256::new();
+        // A key of the namespace stands for it, its secret included.
+        let scope = namespace
+            .key("idempotency")
+            .expect("a short name, and not an empty one");
+        add(&mut hash, scope.to_string().as_bytes());
         for part in principal {
             add(&mut hash, part.as_bytes());
         }
@@ -63,7 +74,19 @@ mod tests {
     use super::*;
 
     fn id(principal: &[&str], method: &str, route: &str, key: &str) -> RecordId {
-        RecordId::new(principal.iter().copied(), method, route, key)
+        RecordId::new(&Namespace::unnamed(), principal.iter().copied(), method, route, key)
+    }
+
+    #[test]
+    fn namespaces_have_records_of_their_own() {
+        let of = |namespace: &Namespace| RecordId::new(namespace, ["ann"].into_iter(), "POST", "/payments", "k");
+        let [shop, bank] = ["shop", "bank"].map(|name| Namespace::new(name).unwrap());
+        let secret = bank.clone().with_secret([7; 32]).unwrap();
+        let records = [&Namespace::unnamed(), &shop, &bank, &secret].map(of);
+        for (at, one) in records.iter().enumerate() {
+            assert!(!records[at + 1..].contains(one));
+        }
+        assert_eq!(of(&shop), of(&shop));
     }
 
     #[test]

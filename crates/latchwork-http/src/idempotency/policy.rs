@@ -2,7 +2,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderName, Response, header};
-use latchwork_core::Locks;
+use latchwork_core::{Locks, Namespace};
 
 use super::{
     begin::Begin,
@@ -26,6 +26,7 @@ use crate::{
 pub struct IdempotencyPolicy<V, P> {
     provider: P,
     principal: Arc<dyn ExtractKey<V>>,
+    namespace: Namespace,
     required: bool,
     methods: Vec<String>,
     external: Option<Locks>,
@@ -44,6 +45,7 @@ pub(super) struct Terms {
     pub(super) retention: Duration,
     pub(super) wait: Option<Duration>,
     pub(super) answer_within: Duration,
+    pub(super) retry_after: Duration,
     pub(super) sweeper: Arc<Sweeper>,
 }
 
@@ -74,6 +76,7 @@ impl<V: 'static, P: TxProvider> IdempotencyPolicy<V, P> {
         Ok(Self {
             provider: provider.into(),
             principal: Arc::new(principal),
+            namespace: Namespace::unnamed(),
             required: true,
             methods: ["POST", "PATCH"].map(str::to_owned).into(),
             external: None,
@@ -87,9 +90,17 @@ impl<V: 'static, P: TxProvider> IdempotencyPolicy<V, P> {
                 retention: DAY,
                 wait: None,
                 answer_within: DEFAULT_ANSWER_WITHIN,
+                retry_after: Refusal::default().retry_after,
                 sweeper: Arc::default(),
             },
         })
+    }
+
+    /// Keeps the records apart from those of another namespace. Default: the unnamed one. Give each service one of its
+    /// own where several share a database, and the same client may send the same key to more than one of them.
+    #[must_use]
+    pub fn namespace(self, namespace: Namespace) -> Self {
+        Self { namespace, ..self }
     }
 
     /// Lets requests without a key pass, with no transaction. Default: they are answered with 400.
@@ -204,7 +215,7 @@ impl<V: 'static, P: TxProvider> IdempotencyPolicy<V, P> {
     /// Sets after how long those who are refused may ask again. Default: 1 s. The header holds whole seconds.
     #[must_use]
     pub fn retry_after(mut self, after: Duration) -> Self {
-        self.refusal.retry_after = after;
+        self.terms.retry_after = after;
         self
     }
 
@@ -260,7 +271,7 @@ impl<V: 'static, P: TxProvider> IdempotencyPolicy<V, P> {
         let route = view.matched_route();
         let route = route.as_deref().unwrap_or_else(|| view.path());
         Ok(Some(IdempotentRequest {
-            id: RecordId::new(principal.iter(), view.method(), route, &key),
+            id: RecordId::new(&self.namespace, principal.iter(), view.method(), route, &key),
             target: format!("{}?{}", view.path(), query.unwrap_or_default()),
             content_type: single_header(view, "content-type").ok().flatten().unwrap_or_default(),
         }))
@@ -275,7 +286,6 @@ impl<V: 'static, P: TxProvider> IdempotencyPolicy<V, P> {
             request.id,
             fingerprint,
             self.terms.clone(),
-            self.refusal.retry_after,
         )
     }
 
@@ -298,6 +308,7 @@ impl<V, P: Clone> Clone for IdempotencyPolicy<V, P> {
         Self {
             provider: self.provider.clone(),
             principal: Arc::clone(&self.principal),
+            namespace: self.namespace.clone(),
             required: self.required,
             methods: self.methods.clone(),
             external: self.external.clone(),
@@ -314,6 +325,7 @@ impl<V, P> fmt::Debug for IdempotencyPolicy<V, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdempotencyPolicy")
             .field("principal", &self.principal)
+            .field("namespace", &self.namespace)
             .field("required", &self.required)
             .field("methods", &self.methods)
             .field("external", &self.external)

@@ -64,13 +64,35 @@ impl<P: TxProvider> IdempotentRun<P> {
             // In a task that goes on when the client has left.
             let sweeper = Arc::clone(&claim.terms.sweeper);
             let provider = claim.provider.clone();
+            let retry_after = claim.terms.retry_after;
             let kept = match work {
                 Work::Inside(open) => claim.keep(open, kept).await,
                 Work::Outside(guard) => keep_outside(claim, guard, kept).await,
             };
             sweeper.run(&provider);
-            kept
+            kept.map_err(|rejection| rejection.or_retry_after(retry_after))
         }))
+    }
+
+    /// Ends a request whose response broke off before it could be kept: its work is rolled back. Of a handler that works
+    /// outside of the database, nobody will know how it ended. Resolves to the [`Rejection`] to answer with instead.
+    ///
+    /// # Cancel safety
+    ///
+    /// The future may be dropped at any time.
+    pub async fn break_off(self) -> Rejection {
+        let limit = self.claim.terms.answer_within;
+        match self.work {
+            Work::Inside(open) => match open.end(false, limit).await {
+                Ok(()) => Rejection::new(RejectionKind::TransactionFailed),
+                Err(rejection) => rejection,
+            },
+            Work::Outside(guard) => {
+                // Before the answer leaves, so that one who asks again does not meet our own lock.
+                let _ = timeout(limit, guard.release()).await;
+                not_kept()
+            }
+        }
     }
 
     /// Takes the claim back: the response is not kept, and the key can be used again.

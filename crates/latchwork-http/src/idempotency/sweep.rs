@@ -13,8 +13,6 @@ use crate::tx::{TxError, TxProvider, TxRequest};
 
 /// How often a process looks for records that have expired.
 const EVERY: Duration = Duration::from_secs(60);
-/// One process at a time: whoever finds this locked leaves the work to the one who has it.
-const TURN: Key = Key::pair(0x6964_656d, 1);
 
 /// When a policy has last swept.
 #[derive(Debug, Default)]
@@ -48,7 +46,7 @@ impl Sweeper {
 
 /// Each piece in a transaction of its own, so that requests have the connection in between.
 async fn sweep<P: TxProvider>(provider: &P) -> Result<(), TxError> {
-    while let Some(mut tx) = provider.begin(TxRequest::new(TURN)).await? {
+    while let Some(mut tx) = provider.begin(TxRequest::new(turn())).await? {
         let more = match sql::sweep::<P>(&mut tx).await {
             Ok(more) => more,
             Err(error) => {
@@ -63,4 +61,9 @@ async fn sweep<P: TxProvider>(provider: &P) -> Result<(), TxError> {
         }
     }
     Ok(())
+}
+
+/// One process at a time: whoever finds this locked leaves the work to the one who has it.
+fn turn() -> Key {
+    Key::bigint(0).derive("idempotency sweep", 0)
 }

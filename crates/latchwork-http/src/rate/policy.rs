@@ -8,9 +8,7 @@ use super::{
     RateHeaders,
     check::{RateCheck, Terms},
 };
-use crate::{
-    ExtractError, ExtractKey, Rejection, RequestView, ResponseFormat, SetupError, key::KeyParts, refusal::Refusal,
-};
+use crate::{ExtractKey, Rejection, RequestView, ResponseFormat, SetupError, key::key_of, refusal::Refusal};
 
 /// So many requests of one client in so much time: whom a request is charged to, how much, and what becomes of those who
 /// are over the limit.
@@ -126,13 +124,9 @@ impl<V: 'static> RateLimitPolicy<V> {
         if self.refusal.leaves_alone(view) {
             return Ok(None);
         }
-        let mut parts = KeyParts::default();
-        if self.key.extract(view, &mut parts)?.is_none() {
+        let Some(key) = key_of(&*self.key, view, self.rates.namespace())? else {
             return Ok(None);
-        }
-        let key = parts
-            .key(self.rates.namespace())
-            .map_err(|error| ExtractError::from_key(&error))?;
+        };
         let cost = self.cost_of.as_ref().map_or(1, |cost| cost(view));
         let quotas = self.quotas_of.as_ref().and_then(|quotas| quotas(view));
         let check = self.rates.check(key, quotas.unwrap_or(self.quotas), cost);

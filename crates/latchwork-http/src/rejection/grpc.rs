@@ -21,7 +21,7 @@ pub(super) fn response(rejection: &Rejection) -> Response<Bytes> {
 const fn code(kind: RejectionKind) -> u16 {
     match kind {
         RejectionKind::TransactionUnknown => 2,
-        RejectionKind::BadKey | RejectionKind::BadIdempotencyKey => 3,
+        RejectionKind::BadKey | RejectionKind::BadIdempotencyKey | RejectionKind::BodyIncomplete => 3,
         RejectionKind::SlotsFull(_) | RejectionKind::RateLimited => 8,
         RejectionKind::IdempotencyMismatch
         | RejectionKind::IdempotencyResponseGone

@@ -8,10 +8,9 @@ use std::{
     time::Duration,
 };
 
-use tokio::{spawn, time::timeout};
-use tracing::{Instrument, warn};
+use tracing::warn;
 
-use super::{OpenTx, TxError, TxProvider, TxRequest, TxSlot, join};
+use super::{OpenTx, TxError, TxProvider, TxRequest, TxSlot, in_task, join};
 use crate::{Rejection, RejectionKind};
 
 /// Begins the transaction that a request needs, with its lock, in a task of its own.
@@ -28,7 +27,7 @@ pub struct TxAttempt<P: TxProvider>(Pin<Box<dyn Future<Output = Result<OpenTx<P>
 
 impl<P: TxProvider> TxAttempt<P> {
     /// An attempt that is refused with when to ask again, if asking again can help.
-    pub fn new(provider: P, request: TxRequest, retry_after: Duration) -> Self {
+    pub(crate) fn new(provider: P, request: TxRequest, retry_after: Duration) -> Self {
         Self::refusing(begin(provider, request), retry_after)
     }
 
@@ -61,18 +60,13 @@ async fn begin<P: TxProvider>(provider: P, request: TxRequest) -> Result<OpenTx<
         // Armed at once: whoever asked may have left.
         begun.map(|tx| tx.map(OpenTx::<P>::new))
     };
-    let begun = match timeout(limit, spawn(begins.in_current_span())).await {
-        Ok(Ok(begun)) => begun,
-        Ok(Err(error)) => Err(TxError::unavailable(error)),
-        Err(elapsed) => Err(TxError::unavailable(elapsed)),
-    };
-    match begun {
+    match in_task(limit, begins, TxError::Unavailable).await {
         Ok(Some(open)) => Ok(open),
         Ok(None) => Err(Rejection::new(RejectionKind::LockBusy)),
         Err(error) => {
             let shown: &dyn Error = &error;
             warn!(target: "latchwork::http", error = shown, "a transaction could not be begun");
-            Err(Rejection::new(RejectionKind::Unavailable).with_source(error))
+            Err(Rejection::from_begin(error))
         }
     }
 }

@@ -15,13 +15,19 @@ pub enum TxError {
     /// done may be stored or not.
     #[error("it is not known whether anything was stored; look before you repeat, and see the cause")]
     OutcomeUnknown(#[source] Cause),
+    /// The database lacks a table or a column, or this role may not use it. It does not go away by itself.
+    #[error(
+        "the database lacks what is needed, or this role may not use it: make latchwork's tables with `install_schema`, \
+         or grant the role its rights, and see the cause"
+    )]
+    Setup(#[source] Cause),
     /// Any other error of the server or the driver.
     #[error("the database refused; see the cause")]
     Other(#[source] Cause),
 }
 
 /// What the driver, its pool, or the server says.
-type Cause = Box<dyn Error + Send + Sync>;
+pub(crate) type Cause = Box<dyn Error + Send + Sync>;
 
 impl TxError {
     /// [`Unavailable`](Self::Unavailable), with what it was seen by.
@@ -37,6 +43,11 @@ impl TxError {
     /// [`OutcomeUnknown`](Self::OutcomeUnknown), with what it was seen by.
     pub fn outcome_unknown(cause: impl Into<Cause>) -> Self {
         Self::OutcomeUnknown(cause.into())
+    }
+
+    /// [`Setup`](Self::Setup), with what it was seen by.
+    pub fn setup(cause: impl Into<Cause>) -> Self {
+        Self::Setup(cause.into())
     }
 
     /// [`Other`](Self::Other), with what it was seen by.

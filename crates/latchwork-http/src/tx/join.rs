@@ -3,13 +3,10 @@
 use std::{error::Error, sync::Arc, time::Duration};
 
 use latchwork_core::Mode;
-use tokio::{
-    spawn,
-    time::{Instant, sleep, timeout},
-};
-use tracing::{Instrument, warn};
+use tokio::time::{Instant, sleep};
+use tracing::warn;
 
-use super::{LockedTx, SqlValue, TxError, TxProvider, TxRequest, TxSlot};
+use super::{LockedTx, SqlValue, TxError, TxProvider, TxRequest, TxSlot, in_task};
 use crate::{Rejection, RejectionKind};
 
 /// Takes the lock that a request asks for in an open transaction, which keeps it to its end.
@@ -23,18 +20,13 @@ pub(super) async fn lock<P: TxProvider>(slot: &Arc<TxSlot<P::Tx>>, request: TxRe
     let (_asks, request) = request.watched();
     // The statement is not dropped midway, whoever leaves: the transaction comes back when it has an answer.
     let locks = async move { wait::<P>(tx, &request).await };
-    let granted = match timeout(limit, spawn(locks.in_current_span())).await {
-        Ok(Ok(granted)) => granted,
-        Ok(Err(error)) => Err(TxError::unavailable(error)),
-        Err(elapsed) => Err(TxError::unavailable(elapsed)),
-    };
-    match granted {
+    match in_task(limit, locks, TxError::Unavailable).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(Rejection::new(RejectionKind::LockBusy)),
         Err(error) => {
             let shown: &dyn Error = &error;
             warn!(target: "latchwork::http", error = shown, "a transaction could not take its lock");
-            Err(Rejection::new(RejectionKind::Unavailable).with_source(error))
+            Err(Rejection::from_begin(error))
         }
     }
 }

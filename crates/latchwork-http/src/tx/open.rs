@@ -8,10 +8,9 @@ use std::{
     time::Duration,
 };
 
-use tokio::{spawn, time::timeout};
-use tracing::{Instrument, warn};
+use tracing::warn;
 
-use super::{TxError, TxProvider, TxSlot, slot::Closed};
+use super::{TxError, TxProvider, TxSlot, in_task, slot::Closed};
 use crate::{Rejection, RejectionKind};
 
 /// An open transaction of a request, with its lock. Dropped, it is rolled back in a task of its own.
@@ -23,12 +22,8 @@ pub struct OpenTx<P: TxProvider> {
 }
 
 impl<P: TxProvider> OpenTx<P> {
-    /// Guards a transaction that was just begun.
-    ///
-    /// # Panics
-    ///
-    /// Outside of a Tokio runtime.
-    pub fn new(tx: P::Tx) -> Self {
+    /// Guards a transaction that was just begun. Called in a Tokio runtime.
+    pub(crate) fn new(tx: P::Tx) -> Self {
         let slot = Arc::new(TxSlot::new::<P>(tx));
         Self { slot, joined: false }
     }
@@ -62,7 +57,7 @@ impl<P: TxProvider> OpenTx<P> {
     /// Resolves within `limit`, with the [`Rejection`] to answer with if the transaction was not committed though it
     /// should have been, or is taken out. A transaction that a layer outside has opened is left to that layer, which
     /// rolls it back if `commit` is false.
-    pub fn end(self, commit: bool, limit: Duration) -> TxEnd {
+    pub(crate) fn end(self, commit: bool, limit: Duration) -> TxEnd {
         TxEnd(Box::pin(end(self, commit, limit)))
     }
 }
@@ -88,12 +83,7 @@ async fn end<P: TxProvider>(open: OpenTx<P>, commit: bool, limit: Duration) -> R
         }
         ended
     };
-    let ended = match timeout(limit, spawn(ending.in_current_span())).await {
-        Ok(Ok(ended)) => ended,
-        Ok(Err(error)) => Err(TxError::outcome_unknown(error)),
-        Err(elapsed) => Err(TxError::outcome_unknown(elapsed)),
-    };
-    match ended {
+    match in_task(limit, ending, TxError::OutcomeUnknown).await {
         Err(error) if commit => Err(Rejection::from_end(error)),
         // What is not committed is rolled back, at the latest with its connection.
         _ => Ok(()),

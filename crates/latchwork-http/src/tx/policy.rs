@@ -6,8 +6,8 @@ use latchwork_core::Namespace;
 
 use super::{OpenTx, TxAttempt, TxEnd, TxProvider, TxRequest};
 use crate::{
-    ExtractError, ExtractKey, LockMode, OnDisconnect, Rejection, RejectionKind, RequestView, ResponseFormat,
-    ResponseView, SetupError, key::KeyParts, lock::DEFAULT_ANSWER_WITHIN, refusal::Refusal,
+    ExtractKey, LockMode, OnDisconnect, Rejection, RejectionKind, RequestView, ResponseFormat, ResponseView,
+    SetupError, key::key_of, lock::DEFAULT_ANSWER_WITHIN, refusal::Refusal,
 };
 
 /// A transaction with a lock for each request: which key, how, which responses commit, and what becomes of those who do
@@ -154,13 +154,9 @@ impl<V: 'static, P: TxProvider> TxLockPolicy<V, P> {
         if self.refusal.leaves_alone(view) {
             return Ok(None);
         }
-        let mut parts = KeyParts::default();
-        if self.key.extract(view, &mut parts)?.is_none() {
+        let Some(key) = key_of(&*self.key, view, &self.namespace)? else {
             return Ok(None);
-        }
-        let key = parts
-            .key(&self.namespace)
-            .map_err(|error| ExtractError::from_key(&error))?;
+        };
         let mut request = TxRequest::new(key)
             .with_mode(self.mode.of_method(view.method()))
             .with_answer_within(self.answer_within);

@@ -18,6 +18,12 @@ macro_rules! __wear_idempotency {
                 $crate::IdempotencyPolicy::new(provider, principal).map(Self::from)
             }
 
+            /// As [`IdempotencyPolicy::namespace`](latchwork_http::IdempotencyPolicy::namespace).
+            #[must_use]
+            pub fn namespace(self, namespace: $crate::__private::Namespace) -> Self {
+                self.map(|policy| policy.namespace(namespace))
+            }
+
             /// As [`IdempotencyPolicy::optional`](latchwork_http::IdempotencyPolicy::optional).
             #[must_use]
             pub fn optional(self) -> Self {

@@ -17,6 +17,7 @@ use tokio_postgres::{
 };
 
 use super::{TransactionExt as _, XactLockError};
+use crate::sqlstate::Condition;
 
 pub use pooled::PooledTx;
 
@@ -174,7 +175,10 @@ async fn open(
 
 /// Whether BEGIN was refused since there is a transaction already, in order or aborted.
 fn is_in_transaction(error: &Error) -> bool {
-    matches!(error.code().map(|code| code.code()), Some("25001" | "25P02"))
+    matches!(
+        Condition::of(error),
+        Some(Condition::InTransaction | Condition::TransactionAborted)
+    )
 }
 
 async fn take(pool: &Pool, request: &TxRequest, deadline: Instant) -> Result<PooledTx, TxError> {
@@ -218,9 +222,10 @@ fn from_lock(error: XactLockError) -> TxError {
 }
 
 fn from_statement(error: Error) -> TxError {
-    match error.code().map(|code| code.code()) {
-        Some("25P02") => TxError::aborted(error),
+    match Condition::of(&error) {
+        Some(Condition::TransactionAborted) => TxError::aborted(error),
         Some(_) if is_fatal(&error) => TxError::unavailable(error),
+        Some(Condition::TableMissing | Condition::Forbidden) => TxError::setup(error),
         Some(_) => TxError::other(error),
         None if error.is_closed() => TxError::unavailable(error),
         None => TxError::other(error),

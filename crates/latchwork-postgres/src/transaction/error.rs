@@ -141,6 +141,7 @@ impl XactLockError {
             Some(Condition::SessionEnded) => Self::ConnectionLost { key, source },
             Some(
                 Condition::Cancelled
+                | Condition::InTransaction
                 | Condition::TableMissing
                 | Condition::Forbidden
                 | Condition::ReadOnly

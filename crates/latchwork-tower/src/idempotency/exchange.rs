@@ -1,6 +1,6 @@
 //! One request that may be sent again, from its body to its answer.
 
-use std::{error::Error, future::Future, sync::Arc};
+use std::{future::Future, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
@@ -89,15 +89,24 @@ impl<P: TxProvider> Exchange<P> {
     where
         S: Service<Request<PolicyBody<B>>, Response = Response<R>> + Send + 'static,
         S::Future: Send + 'static,
+        S::Error: Send,
         R: Body + Send + 'static,
         R::Data: From<Bytes> + Send,
     {
         // Called here, so that the body need not live in the future.
         let handler = ready.call(request);
         async move {
-            let response = handler.await?;
+            let handled = handler.await;
             // The service may be what keeps the handler's state alive.
             drop(ready);
+            let response = match handled {
+                Ok(response) => response,
+                Err(error) => {
+                    // Before the error leaves, so that one who asks again does not meet our own lock.
+                    let _ = run.take_back().await;
+                    return Err(error);
+                }
+            };
             if is_refusal(&response) || !self.policy.commits(&response) {
                 return Ok(match run.take_back().await {
                     Ok(()) => PolicyBody::inner(response),
@@ -105,10 +114,9 @@ impl<P: TxProvider> Exchange<P> {
                 });
             }
             let (head, body) = response.into_parts();
-            let (kept, body) = match whole(body, self.policy.response_cap()).await {
-                Ok(body) => body,
+            let Some((kept, body)) = whole(body, self.policy.response_cap()).await else {
                 // The response would not have arrived whole; the handler's work goes with it.
-                Err(rejection) => return Ok(self.refuse(&rejection)),
+                return Ok(self.refuse(&run.break_off().await));
             };
             let response = Response::from_parts(head, body);
             Ok(match run.keep(&response, kept).await {
@@ -137,7 +145,7 @@ where
             Ok((body.to_bytes(), trailers))
         }
         Err(error) if error.is::<LengthLimitError>() => Err(Rejection::new(RejectionKind::BodyTooLarge)),
-        Err(error) => Err(bad_body(&*error)),
+        Err(_) => Err(Rejection::new(RejectionKind::BodyIncomplete)),
     }
 }
 
@@ -145,28 +153,21 @@ where
 #[error("the body ended early")]
 struct BodyFailed;
 
-fn bad_body(_: &(dyn Error + Send + Sync)) -> Rejection {
-    Rejection::new(RejectionKind::BadKey).with_detail("the request's body ended early")
-}
-
-/// The bytes of a response that is small and whole, to be kept; `None` beside one that passes as it is.
-async fn whole<R>(body: R, cap: usize) -> Result<(Option<Bytes>, PolicyBody<R>), Rejection>
+/// The bytes of a response that is small and whole, to be kept; none beside one that passes as it is. `None` if its body
+/// failed.
+async fn whole<R>(body: R, cap: usize) -> Option<(Option<Bytes>, PolicyBody<R>)>
 where
     R: Body,
     R::Data: From<Bytes>,
 {
     let is_small = body.size_hint().exact().is_some_and(|bytes| bytes <= cap as u64);
     if !is_small {
-        return Ok((None, PolicyBody::of(body)));
+        return Some((None, PolicyBody::of(body)));
     }
-    match body.collect().await {
-        Ok(body) => {
-            let trailers = body.trailers().cloned();
-            let bytes = body.to_bytes();
-            // A replay has no trailers, and would not be the same response.
-            let kept = trailers.is_none().then(|| bytes.clone());
-            Ok((kept, PolicyBody::whole(bytes, trailers)))
-        }
-        Err(_) => Err(Rejection::new(RejectionKind::TransactionFailed)),
-    }
+    let body = body.collect().await.ok()?;
+    let trailers = body.trailers().cloned();
+    let bytes = body.to_bytes();
+    // A replay has no trailers, and would not be the same response.
+    let kept = trailers.is_none().then(|| bytes.clone());
+    Some((kept, PolicyBody::whole(bytes, trailers)))
 }

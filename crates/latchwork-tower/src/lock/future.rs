@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use latchwork_core::Guard;
-use latchwork_http::{LockAttempt, LockHold, LockPolicy, OnDisconnect, Rejection, ResponseFormat};
+use latchwork_http::{Hold, LockAttempt, LockPolicy, OnDisconnect, Rejection, ResponseFormat};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -49,14 +49,14 @@ where
 impl Admission for LockPolicy<RequestHead> {
     type Grant = Guard;
     type Attempt = LockAttempt;
-    type Hold = LockHold;
+    type Hold = Hold<Guard>;
     type Rest = ();
 
     fn attempt(&self, head: &RequestHead) -> Result<Option<LockAttempt>, Rejection> {
         self.attempt(head)
     }
 
-    fn admit(&self, guard: Guard, head: &mut RequestHead) -> LockHold {
+    fn admit(&self, guard: Guard, head: &mut RequestHead) -> Hold<Guard> {
         HeldLock::put(guard, head)
     }
 

@@ -1,7 +1,7 @@
 use std::ops::Deref;
 
 use latchwork_core::Guard;
-use latchwork_http::LockHold;
+use latchwork_http::Hold;
 
 use crate::RequestHead;
 
@@ -14,7 +14,7 @@ pub struct HeldLock(latchwork_http::HeldLock);
 
 impl HeldLock {
     /// Puts the view of a guard where the handler finds it. What is returned keeps the lock.
-    pub(super) fn put(guard: Guard, head: &mut RequestHead) -> LockHold {
+    pub(super) fn put(guard: Guard, head: &mut RequestHead) -> Hold<Guard> {
         let (view, hold) = latchwork_http::HeldLock::new(guard);
         if let Some(Self(outer)) = head.insert(Self(view.clone())) {
             head.insert(Self(view.within(Some(outer))));

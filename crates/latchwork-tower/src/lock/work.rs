@@ -7,7 +7,8 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use latchwork_http::{LockHold, LockLost, LockPolicy};
+use latchwork_core::Guard;
+use latchwork_http::{Hold, LockLost, LockPolicy};
 use pin_project_lite::pin_project;
 use tracing::warn;
 
@@ -31,7 +32,7 @@ pin_project! {
 }
 
 impl<F: Future> Under<Policy, F> for UnderLock<F> {
-    fn new(handler: F, hold: LockHold, policy: &Arc<Policy>) -> Self {
+    fn new(handler: F, hold: Hold<Guard>, policy: &Arc<Policy>) -> Self {
         Self {
             work: latchwork_http::UnderLock::new(handler, hold, policy.cancels_on_loss()),
             policy: Arc::clone(policy),

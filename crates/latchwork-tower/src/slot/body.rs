@@ -5,7 +5,8 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use latchwork_http::PermitHold;
+use latchwork_core::Permit;
+use latchwork_http::Hold;
 use pin_project_lite::pin_project;
 
 use crate::{PolicyBody, admission::Carries};
@@ -18,16 +19,16 @@ pin_project! {
     pub struct SlotBody<B> {
         #[pin]
         body: PolicyBody<B>,
-        hold: Option<PermitHold>,
+        hold: Option<Hold<Permit>>,
     }
 }
 
-impl<B> Carries<B, Option<PermitHold>> for SlotBody<B>
+impl<B> Carries<B, Option<Hold<Permit>>> for SlotBody<B>
 where
     B: Body,
     B::Data: From<Bytes>,
 {
-    fn new(body: PolicyBody<B>, rest: Option<Option<PermitHold>>) -> Self {
+    fn new(body: PolicyBody<B>, rest: Option<Option<Hold<Permit>>>) -> Self {
         let hold = rest.flatten().filter(|_| !body.is_end_stream());
         Self { body, hold }
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use latchwork_core::Permit;
-use latchwork_http::{OnDisconnect, PermitHold, Rejection, ResponseFormat, SlotAttempt, SlotPolicy};
+use latchwork_http::{Hold, OnDisconnect, Rejection, ResponseFormat, SlotAttempt, SlotPolicy};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -49,15 +49,15 @@ where
 impl Admission for SlotPolicy<RequestHead> {
     type Grant = Permit;
     type Attempt = SlotAttempt;
-    type Hold = PermitHold;
+    type Hold = Hold<Permit>;
     /// The body keeps the slot, unless that ends with the response.
-    type Rest = Option<PermitHold>;
+    type Rest = Option<Hold<Permit>>;
 
     fn attempt(&self, head: &RequestHead) -> Result<Option<SlotAttempt>, Rejection> {
         self.attempt(head)
     }
 
-    fn admit(&self, permit: Permit, head: &mut RequestHead) -> PermitHold {
+    fn admit(&self, permit: Permit, head: &mut RequestHead) -> Hold<Permit> {
         HeldPermit::put(permit, head)
     }
 

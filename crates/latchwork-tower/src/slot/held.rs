@@ -1,7 +1,7 @@
 use std::ops::Deref;
 
 use latchwork_core::Permit;
-use latchwork_http::PermitHold;
+use latchwork_http::Hold;
 
 use crate::RequestHead;
 
@@ -29,7 +29,7 @@ pub struct HeldPermit(latchwork_http::HeldPermit);
 
 impl HeldPermit {
     /// Puts the view of a permit where the handler finds it. What is returned keeps the slot.
-    pub(super) fn put(permit: Permit, head: &mut RequestHead) -> PermitHold {
+    pub(super) fn put(permit: Permit, head: &mut RequestHead) -> Hold<Permit> {
         let (view, hold) = latchwork_http::HeldPermit::new(permit);
         if let Some(Self(outer)) = head.insert(Self(view.clone())) {
             head.insert(Self(view.within(Some(outer))));

@@ -7,7 +7,8 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use latchwork_http::{PermitHold, SlotPolicy};
+use latchwork_core::Permit;
+use latchwork_http::{Hold, SlotPolicy};
 use pin_project_lite::pin_project;
 
 use crate::{
@@ -24,13 +25,13 @@ pin_project! {
     pub(super) struct WithSlot<F> {
         #[pin]
         handler: F,
-        hold: Option<PermitHold>,
+        hold: Option<Hold<Permit>>,
         until_response: bool,
     }
 }
 
 impl<F> Under<Policy, F> for WithSlot<F> {
-    fn new(handler: F, hold: PermitHold, policy: &Arc<Policy>) -> Self {
+    fn new(handler: F, hold: Hold<Permit>, policy: &Arc<Policy>) -> Self {
         Self {
             handler,
             hold: Some(hold),

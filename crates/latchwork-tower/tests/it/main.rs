@@ -6,6 +6,7 @@ mod addresses;
 mod bodies;
 mod extractors;
 mod grpc;
+mod idempotency;
 mod leaving;
 mod loss;
 mod mocks;

@@ -1,7 +1,6 @@
 //! A transaction for each request, with a database that is made up: every end that one can have.
 
 mod begins;
-pub(crate) mod database;
 mod ends;
 mod joining;
 mod leaving;
@@ -14,9 +13,8 @@ use axum::body::Body;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use latchwork_core::Key;
+pub(crate) use latchwork_harness::database::{self, Database, FakeTx};
 use latchwork_tower::{RequestHead, TxLockLayer, key::ExtractKey};
-
-use self::database::{Database, FakeTx};
 
 type Layer = TxLockLayer<Database>;
 type LockedTx = latchwork_tower::LockedTx<FakeTx>;

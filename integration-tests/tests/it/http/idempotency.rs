@@ -403,7 +403,7 @@ async fn work_outside_the_database_whose_end_is_not_stored_is_not_said_to_be_und
 async fn without_the_table_requests_are_refused_in_time_and_nothing_else_is<S: Server>() {
     let shop = Shop::open::<S>().await;
     shop.cluster.psql("DROP TABLE latchwork.idempotency").unwrap();
-    is_problem(&post(shop.one.address, "/payments", "k", "").await, 503, "unavailable");
+    is_problem(&post(shop.one.address, "/payments", "k", "").await, 500, "setup");
     let free = Client::asks(shop.one.address, "GET /free", "connection: close\r\n").await;
     assert_eq!(free.answer().await.status(), 200);
     shop.close().await;

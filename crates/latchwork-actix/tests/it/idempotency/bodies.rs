@@ -15,12 +15,13 @@ use actix_web::{
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use latchwork_actix::TxProvider;
+use latchwork_core::Locks;
 use latchwork_harness::http::{Client, Leave};
 
-use super::{is_problem, is_replayed, middleware, post};
+use super::{Middleware, is_problem, is_replayed, middleware, post};
 use crate::{
-    database::{Count, Database, LockedTx, WORK},
-    support::serve,
+    database::{Count, Database, WORK},
+    support::{LockedTx, serve},
 };
 
 const CAP: usize = 1000;
@@ -148,11 +149,16 @@ impl MessageBody for Body {
 
 /// Works, and answers with bodies of all kinds.
 fn answers(database: &Database) -> SocketAddr {
-    let middleware = middleware(database).max_response_body(CAP);
+    answering(middleware(database))
+}
+
+fn answering(middleware: Middleware) -> SocketAddr {
+    let middleware = middleware.max_response_body(CAP);
     serve(move |routes| {
-        let answer = async |path: web::Path<String>, mut tx: LockedTx| {
-            Database::query(&mut tx, WORK, &[]).await.unwrap();
-            drop(tx);
+        let answer = async |path: web::Path<String>, tx: Option<LockedTx>| {
+            if let Some(mut tx) = tx {
+                Database::query(&mut tx, WORK, &[]).await.unwrap();
+            }
             let mut ok = HttpResponse::Ok();
             match &**path {
                 "at-cap" => ok.body("z".repeat(CAP)),
@@ -219,4 +225,11 @@ async fn a_response_that_breaks_is_not_sent_and_its_work_is_undone() {
         ..Count::NONE
     };
     assert_eq!(database.settled().await, ended);
+}
+
+#[actix_web::test]
+async fn work_outside_the_database_whose_response_breaks_is_not_said_to_be_undone() {
+    let server = answering(middleware(&Database::default()).external(Locks::in_memory()));
+    is_problem(&post(server, "/broken", "k", "").await, 500, "transaction-unknown");
+    is_problem(&post(server, "/broken", "k", "").await, 409, "idempotency-unknown");
 }

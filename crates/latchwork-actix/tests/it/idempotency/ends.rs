@@ -1,6 +1,6 @@
 //! What is kept, and what of requests whose clients leave.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use actix_web::{
     HttpResponse,
@@ -18,8 +18,8 @@ use tokio::sync::oneshot;
 
 use super::{Middleware, asks, is_problem, is_replayed, middleware, post};
 use crate::{
-    database::{Count, Database, LockedTx, Says, WORK},
-    support::serve,
+    database::{Count, Database, Says, WORK},
+    support::{LockedTx, serve},
 };
 
 const KEY: Key = Key::bigint(1);
@@ -112,18 +112,22 @@ async fn a_response_that_could_not_be_kept_is_never_sent() {
         (Says::Aborted, 500, "transaction-failed"),
         (Says::Unknown, 500, "transaction-unknown"),
         (Says::Unavailable, 503, "unavailable"),
+        (Says::NotSetUp, 500, "setup"),
     ] {
         let database = Database::default().commits(says);
-        let server = answers(middleware(&database));
-        is_problem(&post(server, "/201", "k", "").await, status, kind);
+        let server = answers(middleware(&database).retry_after(Duration::from_secs(7)));
+        let refused = post(server, "/201", "k", "").await;
+        is_problem(&refused, status, kind);
+        assert_eq!(refused.header("retry-after"), (status == 503).then_some("7"));
         let database = database.commits(Says::Yes);
         let again = post(server, "/201", "k", "").await;
         assert_eq!((again.status(), is_replayed(&again)), (201, false));
         assert_eq!(database.work(), 1);
     }
-    let database = Database::default().begins(Says::Unavailable);
-    let server = answers(middleware(&database));
-    is_problem(&post(server, "/201", "k", "").await, 503, "unavailable");
+    for (says, status, kind) in [(Says::Unavailable, 503, "unavailable"), (Says::NotSetUp, 500, "setup")] {
+        let server = answers(middleware(&Database::default().begins(says)));
+        is_problem(&post(server, "/201", "k", "").await, status, kind);
+    }
 }
 
 #[actix_web::test]

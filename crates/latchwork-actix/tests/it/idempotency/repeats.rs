@@ -4,12 +4,13 @@ use std::net::SocketAddr;
 
 use actix_web::{App, HttpResponse, HttpServer, web};
 use latchwork_actix::{SetupError, TxProvider};
+use latchwork_core::Namespace;
 use latchwork_harness::http::{Event, ask, ask_with, stage};
 
 use super::{Middleware, asks, is_problem, is_replayed, middleware, post, send};
 use crate::{
-    database::{Database, LockedTx, WORK},
-    support::{serve, start},
+    database::{Database, WORK},
+    support::{LockedTx, serve, start},
 };
 
 /// Works in its transaction, and answers with the body.
@@ -184,4 +185,16 @@ async fn a_preflight_passes() {
 fn cookies_cannot_be_kept() {
     let error = middleware(&Database::default()).keep_header("Set-Cookie").unwrap_err();
     assert!(matches!(error, SetupError::KeptHeader { .. }), "{error:?}");
+}
+
+#[actix_web::test]
+async fn services_with_namespaces_of_their_own_share_no_key() {
+    let database = Database::default();
+    for name in ["shop", "bank"] {
+        let namespace = Namespace::new(name).unwrap();
+        let server = served(middleware(&database).namespace(namespace));
+        assert!(!is_replayed(&post(server, "/payments", "k", "one").await));
+        assert!(is_replayed(&post(server, "/payments", "k", "one").await));
+    }
+    assert_eq!(database.work(), 2);
 }

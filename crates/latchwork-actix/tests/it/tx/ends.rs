@@ -20,8 +20,8 @@ use tokio::sync::oneshot;
 
 use super::{answered, keyed, middleware, post, problem};
 use crate::{
-    database::{Count, Database, LockedTx, Says},
-    support::{serve, start},
+    database::{Count, Database, Says},
+    support::{LockedTx, serve, start},
 };
 
 #[actix_web::test]

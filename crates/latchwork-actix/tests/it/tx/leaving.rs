@@ -17,8 +17,8 @@ use tokio::task::yield_now;
 
 use super::middleware;
 use crate::{
-    database::{Count, Database, LockedTx},
-    support::{HalfClosed, serve_with},
+    database::{Count, Database},
+    support::{HalfClosed, LockedTx, serve_with},
 };
 
 /// Between the polls of the future tasks have their turns, so that the drop comes at every step of beginning,

@@ -12,7 +12,10 @@ use latchwork_http::tx::TxRequest;
 use tokio::sync::mpsc;
 
 use super::{Middleware, keyed, middleware, post, problem};
-use crate::database::{Count, Database, LockedTx, WORK};
+use crate::{
+    database::{Count, Database, WORK},
+    support::LockedTx,
+};
 
 const INNER: Key = Key::bigint(2);
 

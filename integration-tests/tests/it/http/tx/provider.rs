@@ -57,7 +57,7 @@ async fn a_statement_takes_and_gives_texts_bytes_and_numbers() {
     let error = DeadpoolTx::query(&mut tx, "SELECT * FROM nowhere", &[])
         .await
         .unwrap_err();
-    assert!(matches!(error, TxError::Other(_)), "{error:?}");
+    assert!(matches!(error, TxError::Setup(_)), "{error:?}");
     let error = DeadpoolTx::query(&mut tx, "SELECT 'a'", &[]).await.unwrap_err();
     assert!(matches!(error, TxError::Aborted(_)), "{error:?}");
     let error = DeadpoolTx::commit(tx).await.unwrap_err();

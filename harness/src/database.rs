@@ -2,26 +2,42 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, Mutex},
+    future::pending,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
-use bytes::Bytes;
-use latchwork_actix::TxProvider;
 use latchwork_core::{Key, Mode};
-use latchwork_harness::http::in_time;
-use latchwork_http::tx::{SqlValue, TxError, TxRequest, TxRow};
-use tokio::task::yield_now;
+use latchwork_http::{
+    TxProvider,
+    bytes::Bytes,
+    tx::{SqlValue, TxError, TxRequest, TxRow},
+};
+use tokio::{task::yield_now, time::sleep};
 
-pub(crate) type LockedTx = latchwork_actix::LockedTx<FakeTx>;
+use crate::http::in_time;
 
 /// What a database says of a beginning or an end.
+#[expect(clippy::exhaustive_enums, reason = "a test names what it wants")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Says {
+pub enum Says {
+    /// It does as it was asked.
     #[default]
     Yes,
+    /// Yes, after a second.
+    Late,
+    /// [`TxError::Unavailable`].
     Unavailable,
+    /// [`TxError::Aborted`].
     Aborted,
+    /// [`TxError::OutcomeUnknown`].
     Unknown,
+    /// [`TxError::Setup`].
+    NotSetUp,
+    /// [`TxError::Other`].
+    Other,
+    /// No answer ever.
+    Nothing,
 }
 
 impl Says {
@@ -32,42 +48,56 @@ impl Says {
         }
         match self {
             Self::Yes => Ok(()),
+            Self::Late => {
+                sleep(Duration::from_secs(1)).await;
+                Ok(())
+            }
             Self::Unavailable => Err(TxError::unavailable("as the test wants")),
             Self::Aborted => Err(TxError::aborted("as the test wants")),
             Self::Unknown => Err(TxError::outcome_unknown("as the test wants")),
+            Self::NotSetUp => Err(TxError::setup("as the test wants")),
+            Self::Other => Err(TxError::other("as the test wants")),
+            Self::Nothing => pending().await,
         }
     }
 }
 
 /// How many transactions there were, by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Count {
-    pub(crate) open: usize,
-    pub(crate) committed: usize,
-    pub(crate) rolled_back: usize,
+pub struct Count {
+    /// Not ended yet.
+    pub open: usize,
+    /// Committed.
+    pub committed: usize,
+    /// Rolled back.
+    pub rolled_back: usize,
     /// Neither; its connection was closed.
-    pub(crate) closed: usize,
+    pub closed: usize,
 }
 
 impl Count {
-    pub(crate) const NONE: Self = Self {
+    /// No transaction.
+    pub const NONE: Self = Self {
         open: 0,
         committed: 0,
         rolled_back: 0,
         closed: 0,
     };
-    pub(crate) const COMMITTED: Self = Self {
+    /// One, committed.
+    pub const COMMITTED: Self = Self {
         committed: 1,
         ..Self::NONE
     };
-    pub(crate) const ROLLED_BACK: Self = Self {
+    /// One, rolled back.
+    pub const ROLLED_BACK: Self = Self {
         rolled_back: 1,
         ..Self::NONE
     };
 }
 
+/// A database in which there are locks, idempotency records, and [`WORK`].
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Database(Arc<Mutex<State>>);
+pub struct Database(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -78,35 +108,51 @@ struct State {
     work: usize,
     begin: Says,
     commit: Says,
+    rollback: Says,
 }
 
 impl Database {
-    pub(crate) fn begins(self, says: Says) -> Self {
-        self.0.lock().unwrap().begin = says;
+    /// Sets what BEGIN is answered.
+    #[must_use]
+    pub fn begins(self, says: Says) -> Self {
+        self.state().begin = says;
         self
     }
 
-    pub(crate) fn commits(self, says: Says) -> Self {
-        self.0.lock().unwrap().commit = says;
+    /// Sets what COMMIT is answered.
+    #[must_use]
+    pub fn commits(self, says: Says) -> Self {
+        self.state().commit = says;
         self
     }
 
-    pub(crate) fn count(&self) -> Count {
-        self.0.lock().unwrap().count
+    /// Sets what ROLLBACK is answered.
+    #[must_use]
+    pub fn rolls_back(self, says: Says) -> Self {
+        self.state().rollback = says;
+        self
+    }
+
+    /// The transactions there were.
+    #[must_use]
+    pub fn count(&self) -> Count {
+        self.state().count
     }
 
     /// How many transactions were asked for.
-    pub(crate) fn asked(&self) -> usize {
-        self.0.lock().unwrap().asked
+    #[must_use]
+    pub fn asked(&self) -> usize {
+        self.state().asked
     }
 
     /// How often [`WORK`] was committed.
-    pub(crate) fn work(&self) -> usize {
-        self.0.lock().unwrap().work
+    #[must_use]
+    pub fn work(&self) -> usize {
+        self.state().work
     }
 
     /// Waits until no transaction is open.
-    pub(crate) async fn settled(&self) -> Count {
+    pub async fn settled(&self) -> Count {
         in_time(async {
             while self.count().open > 0 {
                 yield_now().await;
@@ -115,22 +161,27 @@ impl Database {
         .await;
         self.count()
     }
+
+    /// No code of tests runs under the mutex, so a panic elsewhere leaves nothing half done.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What a handler does in its transaction.
-pub(crate) const WORK: &str = "work";
+pub const WORK: &str = "work";
 
 impl TxProvider for Database {
     type Tx = FakeTx;
 
     async fn begin(&self, request: TxRequest) -> Result<Option<FakeTx>, TxError> {
         let says = {
-            let mut state = self.0.lock().unwrap();
+            let mut state = self.state();
             state.asked += 1;
             state.begin
         };
         says.answer().await?;
-        let mut state = self.0.lock().unwrap();
+        let mut state = self.state();
         let mut keys = Vec::new();
         // Nobody here has a key shared that another wants for himself.
         if request.mode() == Mode::Exclusive {
@@ -149,10 +200,10 @@ impl TxProvider for Database {
         }))
     }
 
-    /// Knows the statements over locks and records, and [`WORK`].
+    /// Knows the statements over locks and records, and [`WORK`]; any other without values answers with itself.
     async fn query<'a>(tx: &'a mut FakeTx, sql: &'a str, values: &'a [SqlValue<'a>]) -> Result<Option<TxRow>, TxError> {
         yield_now().await;
-        let mut state = tx.database.0.lock().unwrap();
+        let mut state = tx.database.state();
         match values {
             [] if sql == WORK => tx.work += 1,
             [SqlValue::Int(key)] if sql.contains("pg_catalog.pg_try_advisory_xact_lock($1") => {
@@ -184,15 +235,14 @@ impl TxProvider for Database {
                 let row = [*fingerprint, of.as_bytes(), status.as_bytes(), *headers, *body].map(bytes);
                 tx.records.insert(Bytes::copy_from_slice(id), Some(row.into()));
             }
-            // The sweep.
-            [] => {}
+            [] => return Ok(Some(vec![Some(Bytes::copy_from_slice(sql.as_bytes()))])),
             _ => panic!("an unknown statement: {sql}"),
         }
         Ok(None)
     }
 
     async fn commit(mut tx: FakeTx) -> Result<(), TxError> {
-        let says = tx.database.0.lock().unwrap().commit;
+        let says = tx.database.state().commit;
         let answer = says.answer().await;
         tx.ends(|tx, state| {
             if answer.is_err() {
@@ -212,7 +262,8 @@ impl TxProvider for Database {
     }
 
     async fn rollback(mut tx: FakeTx) -> Result<(), TxError> {
-        Says::Yes.answer().await?;
+        let says = tx.database.state().rollback;
+        says.answer().await?;
         tx.ends(|_, state| state.count.rolled_back += 1);
         Ok(())
     }
@@ -220,7 +271,7 @@ impl TxProvider for Database {
 
 /// A transaction that counts as closed when it is dropped before its end.
 #[derive(Debug)]
-pub(crate) struct FakeTx {
+pub struct FakeTx {
     database: Database,
     keys: Vec<Key>,
     /// What is stored at the commit; `None` for what is deleted.
@@ -232,7 +283,7 @@ pub(crate) struct FakeTx {
 impl FakeTx {
     fn ends(&mut self, end: impl FnOnce(&mut Self, &mut State)) {
         let database = self.database.clone();
-        let mut state = database.0.lock().unwrap();
+        let mut state = database.state();
         state.count.open -= 1;
         state.locked.retain(|key| !self.keys.contains(key));
         end(self, &mut state);

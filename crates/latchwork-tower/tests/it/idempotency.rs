@@ -1,0 +1,113 @@
+//! Requests that may be sent again, where the service inside fails. Everything else is in `integration-tests`, on
+//! PostgreSQL.
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::{BodyExt, Full};
+use latchwork_core::Locks;
+use latchwork_harness::database::{Database, WORK};
+use latchwork_tower::{IdempotencyLayer, LockedTx, PolicyBody, TxProvider, key::header};
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
+
+type Asked = Request<PolicyBody<Full<Bytes>>>;
+
+fn layer(database: &Database) -> IdempotencyLayer<Database> {
+    IdempotencyLayer::new(database.clone(), header("x-user")).unwrap()
+}
+
+fn payment() -> Request<Full<Bytes>> {
+    let request = Request::post("/payments")
+        .header("idempotency-key", "k")
+        .header("x-user", "ann");
+    request.body(Full::default()).unwrap()
+}
+
+async fn work(request: &Asked) {
+    if let Some(mut tx) = LockedTx::take_from(request.extensions()).unwrap() {
+        Database::query(&mut tx, WORK, &[]).await.unwrap();
+    }
+}
+
+/// The status, and the problem's type.
+async fn answer<S, R>(service: &mut S) -> (u16, String)
+where
+    S: Service<Request<Full<Bytes>>, Response = Response<R>, Error: std::fmt::Debug>,
+    R: Body<Error: std::fmt::Debug>,
+{
+    let answer = service.ready().await.unwrap().call(payment()).await.unwrap();
+    let status = answer.status().as_u16();
+    let body = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn a_service_that_fails_has_its_work_undone_before_its_error_is_seen_and_runs_again() {
+    let database = Database::default();
+    for layer in [layer(&database), layer(&database).external(Locks::in_memory())] {
+        let mut fails = ServiceBuilder::new()
+            .layer(layer)
+            .service(service_fn(async |request: Asked| {
+                work(&request).await;
+                Err::<Response<Full<Bytes>>, BoxError>("as the test wants".into())
+            }));
+        for _ in 0..2 {
+            let failed = fails.ready().await.unwrap().call(payment()).await;
+            assert_eq!(failed.unwrap_err().to_string(), "as the test wants");
+            assert_eq!(database.count().open, 0);
+        }
+    }
+    assert_eq!((database.work(), database.count().closed), (0, 0));
+}
+
+/// A body of 8 bytes that breaks off at once.
+struct Broken;
+
+impl Body for Broken {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        Poll::Ready(Some(Err(std::io::Error::other("as the test wants"))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(8)
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_breaks_is_not_sent_and_only_work_in_its_transaction_is_said_to_be_undone() {
+    let database = Database::default();
+    for (layer, answers) in [
+        (
+            layer(&database),
+            [(500, "transaction-failed"), (500, "transaction-failed")],
+        ),
+        (
+            layer(&database).external(Locks::in_memory()),
+            [(500, "transaction-unknown"), (409, "idempotency-unknown")],
+        ),
+    ] {
+        let mut breaks = ServiceBuilder::new()
+            .layer(layer)
+            .service(service_fn(async |request: Asked| {
+                work(&request).await;
+                Ok::<_, Infallible>(Response::new(Broken))
+            }));
+        for (status, kind) in answers {
+            let (seen, problem) = answer(&mut breaks).await;
+            assert_eq!(seen, status, "{problem}");
+            assert!(problem.contains(kind), "{problem}");
+        }
+    }
+    assert_eq!(database.work(), 0);
+    let count = database.settled().await;
+    assert_eq!((count.rolled_back, count.closed), (3, 0));
+}
