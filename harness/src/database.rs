@@ -206,8 +206,10 @@ impl TxProvider for Database {
         let mut state = tx.database.state();
         match values {
             [] if sql == WORK => tx.work += 1,
-            [SqlValue::Int(key)] if sql.contains("pg_catalog.pg_try_advisory_xact_lock($1") => {
-                let key = Key::bigint(*key);
+            [] if sql.contains(TRY) => {
+                let (_, key) = sql.split_once(TRY).unwrap_or_default();
+                let key = key.split_once('\'').and_then(|(key, _)| key.parse().ok());
+                let key = Key::bigint(key.expect("a lock on one number"));
                 let granted = state.locked.insert(key);
                 if granted {
                     tx.keys.push(key);
@@ -298,3 +300,5 @@ impl Drop for FakeTx {
         }
     }
 }
+
+const TRY: &str = "pg_try_advisory_xact_lock('";

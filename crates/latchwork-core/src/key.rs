@@ -114,6 +114,44 @@ impl Key {
         }
     }
 
+    /// The key of a row: of the table's name and the row's primary key, in the unnamed namespace. So that "one at a time
+    /// per order" needs no invention; see [`Namespace::row_key`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Namespace::key_of`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_core::key::{Key, Namespace};
+    ///
+    /// assert_eq!(Key::row("orders", 42)?, Namespace::unnamed().key_of(&["orders", "42"])?);
+    /// # Ok::<(), latchwork_core::key::KeyError>(())
+    /// ```
+    pub fn row(table: &str, primary_key: impl fmt::Display) -> Result<Self, KeyError> {
+        Namespace::unnamed().row_key(table, primary_key)
+    }
+
+    /// Writes the key as the arguments of one of PostgreSQL's lock functions.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_core::Key;
+    ///
+    /// assert_eq!(Key::bigint(-7).sql_arguments(), "'-7'::pg_catalog.int8");
+    /// assert_eq!(Key::pair(-1, 2).sql_arguments(), "'-1'::pg_catalog.int4, '2'::pg_catalog.int4");
+    /// ```
+    #[must_use]
+    pub fn sql_arguments(self) -> String {
+        // In quotes, since a cast binds closer than a minus does.
+        match self.0 {
+            Repr::Bigint(number) => format!("'{number}'::pg_catalog.int8"),
+            Repr::Pair(first, second) => format!("'{first}'::pg_catalog.int4, '{second}'::pg_catalog.int4"),
+        }
+    }
+
     /// Reads a key back from a row of `pg_locks` whose `locktype` is `advisory`.
     ///
     /// Returns `None` for an `objsubid` that is not an advisory key's (neither 1 nor 2).

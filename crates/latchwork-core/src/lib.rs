@@ -8,6 +8,7 @@
 //!   without a word to the server, within a [`HandOverBound`].
 //! - The engine in [`memory`] keeps locks inside the process. The engine for PostgreSQL is the crate
 //!   `latchwork-postgres`.
+//! - [`xact`] is the other scope: locks that a transaction of the caller's takes, through whichever library.
 //! - [`rate`] limits how often something may happen, over all processes that share a database.
 //!
 //! # Examples
@@ -40,10 +41,12 @@ mod mode;
 pub mod rate;
 mod session;
 pub mod slots;
+pub mod sqlstate;
 mod stats;
 #[cfg(test)]
 mod testing;
 mod visit;
+pub mod xact;
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

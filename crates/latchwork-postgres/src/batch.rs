@@ -17,7 +17,7 @@ use crate::{
     link::{End, Link},
     room::Room,
     sql::{self, Kind, Number},
-    sqlstate::Condition,
+    sqlstate::is_cancelled,
     statements::Statements,
     wait::Wait,
 };
@@ -300,7 +300,7 @@ impl Batch {
             for (key, mode) in &locks {
                 let (client, unlock) = (Arc::clone(&link.client), sql::unlock(*key, *mode));
                 match link.call(async move { client.batch_execute(&unlock).await }).await? {
-                    Err(error) if !Condition::is_cancelled(&error) => {
+                    Err(error) if !is_cancelled(&error) => {
                         return Err(End::Closed(Some(error)));
                     }
                     _ => {}

@@ -5,7 +5,10 @@ use std::{error::Error, fmt, sync::Arc};
 use latchwork_core::engine::{EngineError, EngineErrorKind};
 use tokio_postgres::Error as DriverError;
 
-use crate::{connect::ConnectError, sqlstate::Condition};
+use crate::{
+    connect::ConnectError,
+    sqlstate::{Condition, condition},
+};
 
 /// Why the server did not do what the engine asked it for.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +77,7 @@ pub enum StatementError {
 
 impl StatementError {
     pub(crate) fn from_driver(source: DriverError) -> Self {
-        match Condition::of(&source) {
+        match condition(&source) {
             Some(Condition::LockTableFull) => Self::LockTableFull { source },
             Some(Condition::Cancelled) => Self::Cancelled { source },
             Some(Condition::SessionEnded) => Self::SessionEnded { source },
@@ -84,7 +87,7 @@ impl StatementError {
 
     /// As [`StatementError::from_driver`], for a statement that uses our tables.
     pub(crate) fn from_driver_of_tables(source: DriverError) -> Self {
-        match Condition::of(&source) {
+        match condition(&source) {
             Some(Condition::TableMissing) => Self::TablesMissing { source },
             Some(Condition::Forbidden) => Self::TablesForbidden { source },
             _ => Self::from_driver(source),

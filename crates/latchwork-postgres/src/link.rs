@@ -22,7 +22,7 @@ use crate::{
     options::Timing,
     quiet_waker::QuietWaker,
     sql,
-    sqlstate::Condition,
+    sqlstate::is_cancelled,
 };
 
 /// How a connection ended.
@@ -210,7 +210,7 @@ impl Link {
     {
         loop {
             match self.call(statement(Arc::clone(&self.client))).await? {
-                Err(error) if Condition::is_cancelled(&error) => {}
+                Err(error) if is_cancelled(&error) => {}
                 Err(error) if error.as_db_error().is_none() => return Err(End::Closed(Some(error))),
                 answer => return Ok(answer),
             }

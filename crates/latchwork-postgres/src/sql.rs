@@ -150,16 +150,6 @@ pub(crate) fn take_some(pairs: bool) -> String {
     )
 }
 
-/// A key as the arguments of a lock function.
-pub(crate) fn arguments(key: Key) -> String {
-    match (key.as_bigint(), key.as_pair()) {
-        // In quotes, since a cast binds closer than a minus does.
-        (Some(number), _) => format!("'{number}'::pg_catalog.int8"),
-        (None, Some((first, second))) => format!("'{first}'::pg_catalog.int4, '{second}'::pg_catalog.int4"),
-        (None, None) => unreachable!("a key is a number or a pair"),
-    }
-}
-
 /// Waits for a key in the server's queue for at most `limit`, and returns whether it was granted. One simple query, so
 /// one implicit transaction, and quiet: no error, no aborted transaction, no line in the server's log.
 ///
@@ -168,7 +158,7 @@ pub(crate) fn arguments(key: Key) -> String {
 pub(crate) fn wait_slice(key: Key, mode: Mode, limit: Duration) -> String {
     let limit = limit.as_millis().max(1);
     let suffix = Kind::of(key, mode).suffix();
-    let key = arguments(key);
+    let key = key.sql_arguments();
     format!(
         "SET LOCAL lock_timeout = '{limit}'; \
          DO $latchwork$ BEGIN PERFORM pg_catalog.pg_advisory_xact_lock{suffix}({key}); \
@@ -179,7 +169,7 @@ pub(crate) fn wait_slice(key: Key, mode: Mode, limit: Duration) -> String {
 
 /// Tries a key once, shared.
 pub(crate) fn try_shared(key: Key) -> String {
-    format!("SELECT pg_catalog.pg_try_advisory_lock_shared({})", arguments(key))
+    format!("SELECT pg_catalog.pg_try_advisory_lock_shared({})", key.sql_arguments())
 }
 
 /// Releases one key once.
@@ -187,7 +177,7 @@ pub(crate) fn unlock(key: Key, mode: Mode) -> String {
     format!(
         "SELECT pg_catalog.pg_advisory_unlock{}({})",
         Kind::of(key, mode).suffix(),
-        arguments(key)
+        key.sql_arguments()
     )
 }
 
@@ -228,17 +218,5 @@ mod tests {
         for limit in [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(999)] {
             assert!(wait_slice(Key::bigint(1), Mode::Shared, limit).contains("lock_timeout = '1'"));
         }
-    }
-
-    #[test]
-    fn the_sign_of_a_key_is_inside_the_cast() {
-        assert_eq!(
-            arguments(Key::bigint(i64::MIN)),
-            "'-9223372036854775808'::pg_catalog.int8"
-        );
-        assert_eq!(
-            arguments(Key::pair(-1, 2)),
-            "'-1'::pg_catalog.int4, '2'::pg_catalog.int4"
-        );
     }
 }

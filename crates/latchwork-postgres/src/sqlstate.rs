@@ -1,97 +1,14 @@
-//! What the server's error codes mean for us: the one table of them.
+//! What the server's errors mean for us, as the driver brings them.
 
+pub(crate) use latchwork_core::sqlstate::Condition;
 use tokio_postgres::Error as DriverError;
 
-/// What an error of the server says about a statement of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Condition {
-    /// Somebody cancelled the statement, or its time was up. The session goes on.
-    Cancelled,
-    /// The lock table is full, for everybody.
-    LockTableFull,
-    /// This transaction and others wait for each other.
-    Deadlock,
-    /// An earlier statement of the transaction has failed.
-    TransactionAborted,
-    /// A transaction is open already.
-    InTransaction,
-    /// The server ends the session.
-    SessionEnded,
-    /// A table is not there, or is not as it was expected.
-    TableMissing,
-    /// The role has not the right to do this.
-    Forbidden,
-    /// The server, or the session, only reads.
-    ReadOnly,
-    Other,
+/// The condition that an error of the driver brings from the server; `None` if it is not the server's.
+pub(crate) fn condition(error: &DriverError) -> Option<Condition> {
+    error.code().map(|code| Condition::of(code.code()))
 }
 
-impl Condition {
-    /// The condition that an error of the driver brings from the server; `None` if it is not the server's.
-    pub(crate) fn of(error: &DriverError) -> Option<Self> {
-        error.code().map(|code| Self::of_code(code.code()))
-    }
-
-    fn of_code(code: &str) -> Self {
-        match code {
-            // query_canceled
-            "57014" => Self::Cancelled,
-            // out_of_memory, which is what the lock table says when it is full
-            "53200" => Self::LockTableFull,
-            // deadlock_detected
-            "40P01" => Self::Deadlock,
-            // in_failed_sql_transaction
-            "25P02" => Self::TransactionAborted,
-            // active_sql_transaction
-            "25001" => Self::InTransaction,
-            // admin_shutdown, crash_shutdown, cannot_connect_now, database_dropped, idle_session_timeout,
-            // idle_in_transaction_session_timeout, transaction_timeout
-            "57P01" | "57P02" | "57P03" | "57P04" | "57P05" | "25P03" | "25P04" => Self::SessionEnded,
-            // undefined_table, invalid_schema_name, undefined_column, invalid_column_reference
-            "42P01" | "3F000" | "42703" | "42P10" => Self::TableMissing,
-            // insufficient_privilege
-            "42501" => Self::Forbidden,
-            // read_only_sql_transaction
-            "25006" => Self::ReadOnly,
-            _ => Self::Other,
-        }
-    }
-
-    /// Whether an error of the driver says that the statement was cancelled.
-    pub(crate) fn is_cancelled(error: &DriverError) -> bool {
-        Self::of(error) == Some(Self::Cancelled)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_mean_what_the_servers_manual_says() {
-        for (code, condition) in [
-            ("57014", Condition::Cancelled),
-            ("53200", Condition::LockTableFull),
-            ("40P01", Condition::Deadlock),
-            ("25P02", Condition::TransactionAborted),
-            ("25001", Condition::InTransaction),
-            ("57P01", Condition::SessionEnded),
-            ("57P02", Condition::SessionEnded),
-            ("57P03", Condition::SessionEnded),
-            ("57P04", Condition::SessionEnded),
-            ("57P05", Condition::SessionEnded),
-            ("25P03", Condition::SessionEnded),
-            ("25P04", Condition::SessionEnded),
-            ("42P01", Condition::TableMissing),
-            ("3F000", Condition::TableMissing),
-            ("42703", Condition::TableMissing),
-            ("42P10", Condition::TableMissing),
-            ("42501", Condition::Forbidden),
-            ("25006", Condition::ReadOnly),
-            ("42601", Condition::Other),
-            ("53300", Condition::Other),
-        ] {
-            assert_eq!(Condition::of_code(code), condition, "{code}");
-        }
-    }
+/// Whether an error of the driver says that the statement was cancelled.
+pub(crate) fn is_cancelled(error: &DriverError) -> bool {
+    condition(error) == Some(Condition::Cancelled)
 }

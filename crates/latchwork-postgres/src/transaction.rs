@@ -8,20 +8,10 @@
 //! `deadpool_postgres::Transaction`. With that feature there is also `DeadpoolTx`, which opens a transaction for each
 //! HTTP request.
 //!
-//! # What to know
-//!
-//! - A lock that is taken under a savepoint is given up when that savepoint is rolled back to.
-//! - The work must come after the lock, in READ COMMITTED. In REPEATABLE READ and SERIALIZABLE the snapshot is older
-//!   than the grant, so that the work would read what was before the last holder's commit; that is refused unless
-//!   [`XactLock::allow_stale_snapshot`] says otherwise.
-//! - Locks of one transaction may be taken in any number, but two transactions that take the same keys in another order
-//!   run into a deadlock, which PostgreSQL ends by aborting one of them.
-//! - On a hot standby the lock is refused, since there it would exclude nobody elsewhere.
+//! What to know of such locks is told by [`latchwork_core::xact`].
 
 #[cfg(feature = "deadpool")]
 mod deadpool;
-mod error;
-mod sql;
 mod wait;
 
 use std::fmt;
@@ -30,14 +20,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use latchwork_core::{Key, Mode};
+use latchwork_core::{
+    Mode,
+    xact::{XactRequest, XactWait},
+};
 use tokio_postgres::Client;
 
 #[cfg(feature = "deadpool")]
 pub use deadpool::{DeadpoolTx, PooledTx};
-pub use error::XactLockError;
-
-use sql::Request;
+pub use latchwork_core::xact::{KeySet, XactLockError};
 
 /// Locks on an open transaction. Implemented for the transactions of the driver and of its pools; nobody else can.
 ///
@@ -58,18 +49,18 @@ use sql::Request;
 /// # }
 /// ```
 pub trait TransactionExt: sealed::HasClient {
-    /// Describes an exclusive lock. It is taken by [`within`](XactLock::within) or
+    /// Describes an exclusive lock on a key, or on several, which are taken all or none. It is taken by [`within`](XactLock::within) or
     /// [`without_limit`](XactLock::without_limit).
-    fn xact_lock(&self, key: Key) -> XactLock<'_> {
-        XactLock::new(self.driver_client(), key, Mode::Exclusive)
+    fn xact_lock(&self, keys: impl Into<KeySet>) -> XactLock<'_> {
+        XactLock::new(self.driver_client(), XactRequest::new(keys))
     }
 
-    /// Describes a shared lock, which excludes exclusive ones only.
-    fn xact_lock_shared(&self, key: Key) -> XactLock<'_> {
-        XactLock::new(self.driver_client(), key, Mode::Shared)
+    /// Describes a shared lock on a key or several, which excludes exclusive ones only.
+    fn xact_lock_shared(&self, keys: impl Into<KeySet>) -> XactLock<'_> {
+        XactLock::new(self.driver_client(), XactRequest::new(keys).with_mode(Mode::Shared))
     }
 
-    /// Takes an exclusive lock if it is free, in one round trip. `false` means that somebody else has it.
+    /// Takes an exclusive lock on a key, or on several, if all are free, in one round trip. `false` means that somebody else has one; none is taken then.
     ///
     /// # Cancel safety
     ///
@@ -78,8 +69,8 @@ pub trait TransactionExt: sealed::HasClient {
     /// # Errors
     ///
     /// [`XactLockError`], never [`TimedOut`](XactLockError::TimedOut).
-    fn try_xact_lock(&self, key: Key) -> impl Future<Output = Result<bool, XactLockError>> + Send {
-        wait::attempt(self.driver_client(), Request::new(key, Mode::Exclusive))
+    fn try_xact_lock(&self, keys: impl Into<KeySet>) -> impl Future<Output = Result<bool, XactLockError>> + Send {
+        wait::attempt(self.driver_client(), XactRequest::new(keys))
     }
 
     /// Takes a shared lock if nobody holds it exclusively, in one round trip; otherwise as
@@ -92,8 +83,11 @@ pub trait TransactionExt: sealed::HasClient {
     /// # Errors
     ///
     /// As [`try_xact_lock`](Self::try_xact_lock).
-    fn try_xact_lock_shared(&self, key: Key) -> impl Future<Output = Result<bool, XactLockError>> + Send {
-        wait::attempt(self.driver_client(), Request::new(key, Mode::Shared))
+    fn try_xact_lock_shared(
+        &self,
+        keys: impl Into<KeySet>,
+    ) -> impl Future<Output = Result<bool, XactLockError>> + Send {
+        wait::attempt(self.driver_client(), XactRequest::new(keys).with_mode(Mode::Shared))
     }
 }
 
@@ -128,21 +122,18 @@ mod sealed {
 #[must_use = "nothing is locked until `within` or `without_limit` is awaited"]
 pub struct XactLock<'a> {
     client: &'a Client,
-    request: Request,
+    request: XactRequest,
 }
 
 impl<'a> XactLock<'a> {
-    fn new(client: &'a Client, key: Key, mode: Mode) -> Self {
-        Self {
-            client,
-            request: Request::new(key, mode),
-        }
+    const fn new(client: &'a Client, request: XactRequest) -> Self {
+        Self { client, request }
     }
 
     /// Takes the lock in REPEATABLE READ and SERIALIZABLE too. The default is to refuse, since the work then does not
     /// see what the last holder has committed.
     pub fn allow_stale_snapshot(mut self) -> Self {
-        self.request.allow_stale_snapshot = true;
+        self.request = self.request.allow_stale_snapshot();
         self
     }
 
@@ -162,7 +153,10 @@ impl<'a> XactLock<'a> {
     ///
     /// [`XactLockError::TimedOut`] when the limit ran out, and the others.
     pub fn within(self, limit: Duration) -> XactLockWait<'a> {
-        XactLockWait(Box::pin(wait::wait(self.client, self.request, Some(limit))))
+        XactLockWait(Box::pin(wait::run(
+            self.client,
+            XactWait::within(self.request, Some(limit)),
+        )))
     }
 
     /// Waits for the lock for ever.
@@ -177,7 +171,7 @@ impl<'a> XactLock<'a> {
     ///
     /// [`XactLockError`], never [`TimedOut`](XactLockError::TimedOut).
     pub fn without_limit(self) -> XactLockWait<'a> {
-        XactLockWait(Box::pin(wait::wait(self.client, self.request, None)))
+        XactLockWait(Box::pin(wait::run(self.client, XactWait::within(self.request, None))))
     }
 }
 
@@ -191,13 +185,13 @@ impl fmt::Debug for XactLock<'_> {
 
 /// The wait for a lock on a transaction. See [`XactLock::within`].
 #[must_use = "futures do nothing unless awaited"]
-pub struct XactLockWait<'a>(Pin<Box<dyn Future<Output = Result<(), XactLockError>> + Send + 'a>>);
+pub struct XactLockWait<'a>(Pin<Box<dyn Future<Output = Result<bool, XactLockError>> + Send + 'a>>);
 
 impl Future for XactLockWait<'_> {
     type Output = Result<(), XactLockError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(cx)
+        self.0.as_mut().poll(cx).map_ok(drop)
     }
 }
 

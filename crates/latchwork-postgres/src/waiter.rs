@@ -22,7 +22,7 @@ use crate::{
     room::Reservation,
     shared::Shared,
     sql,
-    sqlstate::Condition,
+    sqlstate::is_cancelled,
     wait::Wait,
 };
 
@@ -135,7 +135,7 @@ impl Waiter {
             let (client, unlock) = (Arc::clone(&link.client), sql::unlock(key, mode));
             match link.call(async move { client.simple_query(&unlock).await }).await? {
                 Ok(rows) => return Ok(is_true(&rows)),
-                Err(error) if !Condition::is_cancelled(&error) => return Err(End::Closed(Some(error))),
+                Err(error) if !is_cancelled(&error) => return Err(End::Closed(Some(error))),
                 Err(_) if link.own_locks().await?.is_empty() => return Ok(true),
                 Err(_) => {}
             }

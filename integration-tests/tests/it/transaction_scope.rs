@@ -1,6 +1,7 @@
 //! Transaction scope: locks that belong to a transaction of the caller.
 
 mod ends;
+mod several;
 mod worlds;
 
 use std::sync::LazyLock;
@@ -166,7 +167,7 @@ async fn a_limit_that_runs_out_leaves_the_transaction_and_its_lock_timeout_as_th
         let begun = Instant::now();
         let error = second.xact_lock(taken).within(MOMENT).await.unwrap_err();
         assert!(
-            matches!(error, XactLockError::TimedOut { key, limit } if key == taken && limit == MOMENT),
+            matches!(&error, XactLockError::TimedOut { keys, limit } if *keys == taken.into() && *limit == MOMENT),
             "{error:?}"
         );
         assert!(

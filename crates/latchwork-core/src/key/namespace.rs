@@ -152,6 +152,18 @@ impl Namespace {
         Ok(Key::bigint(first_i64(&self.0.hasher.name(parts))))
     }
 
+    /// Makes the key of a row: the same as [`key_of`](Self::key_of) with the table's name and the row's primary key as
+    /// text. Several columns of a primary key are better given as parts of their own.
+    ///
+    /// The name is taken as it is given: `"orders"` and `"public.orders"` are two keys.
+    ///
+    /// # Errors
+    ///
+    /// As [`key_of`](Self::key_of).
+    pub fn row_key(&self, table: &str, primary_key: impl fmt::Display) -> Result<Key, KeyError> {
+        self.key_of(&[table, &primary_key.to_string()])
+    }
+
     /// Hashes a name to 32 bits: the first 4 bytes, big-endian, of the hash that [`key`](Self::key) takes 8 of.
     ///
     /// Too short to keep names apart (100,000 of them collide with a probability of 69 %): for markers and for the

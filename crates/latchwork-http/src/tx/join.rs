@@ -2,11 +2,11 @@
 
 use std::{error::Error, sync::Arc, time::Duration};
 
-use latchwork_core::Mode;
+use latchwork_core::xact::{XactRequest, XactWait};
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use super::{LockedTx, SqlValue, TxError, TxProvider, TxRequest, TxSlot, in_task};
+use super::{LockedTx, TxError, TxProvider, TxRequest, TxSlot, in_task};
 use crate::{Rejection, RejectionKind};
 
 /// Takes the lock that a request asks for in an open transaction, which keeps it to its end.
@@ -45,44 +45,20 @@ async fn wait<P: TxProvider>(mut tx: LockedTx<P::Tx>, request: &TxRequest) -> Re
     }
 }
 
+/// Each statement is for one key, and has nothing to prepare.
 async fn attempt<P: TxProvider>(tx: &mut P::Tx, request: &TxRequest) -> Result<bool, TxError> {
-    let (key, shared) = (request.key(), request.mode() == Mode::Shared);
-    let row = match (key.as_bigint(), key.as_pair()) {
-        (_, Some((high, low))) => {
-            let sql = if shared { PAIR_SHARED } else { PAIR };
-            P::query(tx, sql, &[SqlValue::Int(high.into()), SqlValue::Int(low.into())]).await?
-        }
-        (bigint, None) => {
-            let sql = if shared { BIGINT_SHARED } else { BIGINT };
-            P::query(tx, sql, &[SqlValue::Int(bigint.unwrap_or_default())]).await?
-        }
-    };
-    let answer = row.as_deref().and_then(|row| row.first()?.as_deref());
-    Ok(answer == Some(b"granted"))
+    let request = XactRequest::new(request.key()).with_mode(request.mode());
+    let mut attempt = XactWait::attempt(request);
+    while let Some(statement) = attempt.next().map_err(TxError::other)? {
+        let row = P::query(tx, statement.ask(), &[]).await?;
+        let answer = row.as_deref().and_then(|row| row.first()?.as_deref());
+        let answer = answer
+            .and_then(|answer| str::from_utf8(answer).ok())
+            .unwrap_or_default();
+        attempt.answered(answer).map_err(TxError::other)?;
+    }
+    Ok(attempt.is_granted())
 }
-
-macro_rules! attempt {
-    ($function:literal, $arguments:literal) => {
-        concat!(
-            "SELECT CASE WHEN pg_catalog.",
-            $function,
-            "(",
-            $arguments,
-            ") THEN 'granted'::pg_catalog.text ELSE 'busy'::pg_catalog.text END"
-        )
-    };
-}
-
-const BIGINT: &str = attempt!("pg_try_advisory_xact_lock", "$1::pg_catalog.int8");
-const BIGINT_SHARED: &str = attempt!("pg_try_advisory_xact_lock_shared", "$1::pg_catalog.int8");
-const PAIR: &str = attempt!(
-    "pg_try_advisory_xact_lock",
-    "$1::pg_catalog.int8::pg_catalog.int4, $2::pg_catalog.int8::pg_catalog.int4"
-);
-const PAIR_SHARED: &str = attempt!(
-    "pg_try_advisory_xact_lock_shared",
-    "$1::pg_catalog.int8::pg_catalog.int4, $2::pg_catalog.int8::pg_catalog.int4"
-);
 
 /// Between two tries. A limit inside somebody's transaction, whose settings are not ours, would cost more.
 const PAUSE: Duration = Duration::from_millis(25);

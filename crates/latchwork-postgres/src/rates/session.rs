@@ -36,7 +36,7 @@ use crate::{
     link::{End, Link, OnSilence},
     options::Timing,
     shared::Shared,
-    sqlstate::Condition,
+    sqlstate::{Condition, condition},
     sync::lock,
 };
 
@@ -363,7 +363,7 @@ fn outcome(row: &Row) -> Result<((i64, i64), Outcome), DriverError> {
 
 /// Words a refused statement, or says that the connection is of no use.
 fn judge(error: DriverError) -> Result<EngineError, End> {
-    match Condition::of(&error) {
+    match condition(&error) {
         // It was the primary once. The next connection looks for another.
         Some(Condition::ReadOnly | Condition::SessionEnded) | None => Err(End::Closed(Some(error))),
         Some(_) => Ok(StatementError::from_driver_of_tables(error).into_engine()),

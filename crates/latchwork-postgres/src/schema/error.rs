@@ -1,7 +1,10 @@
 use tokio_postgres::Error as DriverError;
 
 use super::VERSION;
-use crate::{connect::ConnectError, sqlstate::Condition};
+use crate::{
+    connect::ConnectError,
+    sqlstate::{Condition, condition},
+};
 
 /// Why the tables can't be used, or could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +60,7 @@ pub enum SchemaError {
 
 impl SchemaError {
     pub(crate) fn from_driver(source: DriverError) -> Self {
-        match Condition::of(&source) {
+        match condition(&source) {
             Some(Condition::Forbidden) => Self::Forbidden { source },
             _ => Self::Server { source },
         }

@@ -17,7 +17,7 @@ use tokio_postgres::{
 };
 
 use super::{TransactionExt as _, XactLockError};
-use crate::sqlstate::Condition;
+use crate::sqlstate::{Condition, condition};
 
 pub use pooled::PooledTx;
 
@@ -176,7 +176,7 @@ async fn open(
 /// Whether BEGIN was refused since there is a transaction already, in order or aborted.
 fn is_in_transaction(error: &Error) -> bool {
     matches!(
-        Condition::of(error),
+        condition(error),
         Some(Condition::InTransaction | Condition::TransactionAborted)
     )
 }
@@ -222,7 +222,7 @@ fn from_lock(error: XactLockError) -> TxError {
 }
 
 fn from_statement(error: Error) -> TxError {
-    match Condition::of(&error) {
+    match condition(&error) {
         Some(Condition::TransactionAborted) => TxError::aborted(error),
         Some(_) if is_fatal(&error) => TxError::unavailable(error),
         Some(Condition::TableMissing | Condition::Forbidden) => TxError::setup(error),

@@ -1,0 +1,287 @@
+use std::time::{Duration, Instant};
+
+use super::{
+    Cause, XactLockError, XactRequest,
+    sql::{self, Outcome},
+};
+use crate::sqlstate::Condition;
+
+/// How long the server waits in one statement. A waiting statement holds up vacuum, and an abandoned one the
+/// connection.
+const SLICE: Duration = Duration::from_secs(1);
+/// How long an answer may take beyond the time that the server was told to wait.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A transaction's way to its locks: one attempt, then waits in slices within the limit.
+///
+/// A lock that is free costs one round trip. For one that is not the server waits in slices of about 1 second, so that
+/// vacuum is not held up for longer; in between, a waiter loses its place in the queue. When the limit runs out the
+/// transaction is usable, and its `lock_timeout` is what it was, as it is after a grant.
+#[derive(Debug)]
+pub struct XactWait {
+    request: XactRequest,
+    patience: Patience,
+    begun: Instant,
+    state: State,
+}
+
+#[derive(Debug)]
+enum Patience {
+    /// One attempt, and losing it is no error.
+    None,
+    Within(Duration),
+    Endless,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    New,
+    Busy,
+    Granted,
+}
+
+/// What to send next on the transaction.
+#[derive(Debug)]
+pub struct XactStatement {
+    prepare: Option<String>,
+    ask: String,
+    server_waits: Duration,
+}
+
+impl XactWait {
+    /// One attempt. Afterwards [`is_granted`](Self::is_granted) says whether it has succeeded.
+    #[must_use]
+    pub fn attempt(request: XactRequest) -> Self {
+        Self::new(request, Patience::None)
+    }
+
+    /// Waits, at most for `limit`, or for ever. Zero makes one attempt.
+    #[must_use]
+    pub fn within(request: XactRequest, limit: Option<Duration>) -> Self {
+        Self::new(request, limit.map_or(Patience::Endless, Patience::Within))
+    }
+
+    fn new(request: XactRequest, patience: Patience) -> Self {
+        Self {
+            request,
+            patience,
+            begun: Instant::now(),
+            state: State::New,
+        }
+    }
+
+    /// The statement to send; `None` when it is decided.
+    ///
+    /// # Errors
+    ///
+    /// [`XactLockError::TimedOut`] when the limit has run out.
+    #[expect(clippy::should_implement_trait, reason = "an iterator has no end with an error")]
+    pub fn next(&mut self) -> Result<Option<XactStatement>, XactLockError> {
+        let left = match (&self.state, &self.patience) {
+            (State::New, _) => return Ok(Some(sql::attempt(&self.request))),
+            (State::Granted, _) | (State::Busy, Patience::None) => return Ok(None),
+            (State::Busy, Patience::Endless) => Duration::MAX,
+            (State::Busy, Patience::Within(limit)) => {
+                let left = limit.saturating_sub(self.begun.elapsed());
+                if left.is_zero() {
+                    let (keys, limit) = (self.request.keys.clone(), *limit);
+                    return Err(XactLockError::TimedOut { keys, limit });
+                }
+                left
+            }
+        };
+        // Slices differ by a fifth either way, so that waiters do not move in step.
+        let slice = left.min(SLICE.mul_f64(0.8 + 0.4 * fastrand::f64()));
+        Ok(Some(sql::slice(&self.request, slice)))
+    }
+
+    /// Takes in what the server has answered: the text in the only column of the only row of
+    /// [`XactStatement::ask`].
+    ///
+    /// # Errors
+    ///
+    /// [`XactLockError`] if that settles that there is no lock to be had.
+    pub fn answered(&mut self, answer: &str) -> Result<(), XactLockError> {
+        let keys = || self.request.keys.clone();
+        self.state = match Outcome::of(answer) {
+            Outcome::Granted => State::Granted,
+            Outcome::Busy => State::Busy,
+            Outcome::Cancelled => return Err(XactLockError::Cancelled { keys: keys() }),
+            Outcome::Deadlock => {
+                let (keys, source) = (keys(), None);
+                return Err(XactLockError::Deadlock { keys, source });
+            }
+            Outcome::Full => {
+                let (keys, source) = (keys(), None);
+                return Err(XactLockError::LockTableFull { keys, source });
+            }
+            Outcome::Standby => return Err(XactLockError::Standby { keys: keys() }),
+            Outcome::NoTransaction => return Err(XactLockError::NoTransaction { keys: keys() }),
+            Outcome::Stale(isolation) => {
+                let keys = keys();
+                return Err(XactLockError::StaleSnapshot { keys, isolation });
+            }
+            Outcome::Unreadable => return Err(XactLockError::NoAnswer { keys: keys() }),
+        };
+        Ok(())
+    }
+
+    /// Whether the transaction has its locks.
+    #[must_use]
+    pub fn is_granted(&self) -> bool {
+        self.state == State::Granted
+    }
+
+    /// What it means that the library says the connection has no transaction open.
+    #[must_use]
+    pub fn no_transaction(&self) -> XactLockError {
+        let keys = self.request.keys.clone();
+        XactLockError::NoTransaction { keys }
+    }
+
+    /// What it means that the server did not answer in time.
+    #[must_use]
+    pub fn no_answer(&self) -> XactLockError {
+        let keys = self.request.keys.clone();
+        XactLockError::NoAnswer { keys }
+    }
+
+    /// What it means that the connection ended.
+    #[must_use]
+    pub fn lost(&self, source: impl Into<Cause>) -> XactLockError {
+        let (keys, source) = (self.request.keys.clone(), source.into());
+        XactLockError::ConnectionLost { keys, source }
+    }
+
+    /// What an error of the server means, by its SQLSTATE, or one of the driver, which has none.
+    #[must_use]
+    pub fn failed(&self, sqlstate: Option<&str>, source: impl Into<Cause>) -> XactLockError {
+        let (keys, source) = (self.request.keys.clone(), source.into());
+        match sqlstate.map(Condition::of) {
+            Some(Condition::Deadlock) => XactLockError::Deadlock {
+                keys,
+                source: Some(source),
+            },
+            Some(Condition::LockTableFull) => XactLockError::LockTableFull {
+                keys,
+                source: Some(source),
+            },
+            Some(Condition::TransactionAborted) => XactLockError::Aborted { keys, source },
+            Some(Condition::SessionEnded) => XactLockError::ConnectionLost { keys, source },
+            _ => XactLockError::Backend { keys, source },
+        }
+    }
+}
+
+impl XactStatement {
+    pub(super) const fn new(prepare: Option<String>, ask: String, server_waits: Duration) -> Self {
+        Self {
+            prepare,
+            ask,
+            server_waits,
+        }
+    }
+
+    /// A statement without a result that goes before [`ask`](Self::ask), in the same transaction.
+    #[must_use]
+    pub fn prepare(&self) -> Option<&str> {
+        self.prepare.as_deref()
+    }
+
+    /// A query with one row of one column, `answer`, of type `text`.
+    #[must_use]
+    pub fn ask(&self) -> &str {
+        &self.ask
+    }
+
+    /// Both, for a library that can send several statements in one simple query.
+    #[must_use]
+    pub fn joined(&self) -> String {
+        match &self.prepare {
+            Some(prepare) => format!("{prepare}; {}", self.ask),
+            None => self.ask.clone(),
+        }
+    }
+
+    /// After how long without an answer the server can be taken for silent.
+    #[must_use]
+    pub fn answer_within(&self) -> Duration {
+        self.server_waits + PATIENCE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Key;
+
+    fn request() -> XactRequest {
+        XactRequest::new(Key::bigint(1))
+    }
+
+    #[test]
+    fn an_attempt_is_one_statement_whatever_it_is_answered() {
+        for (answer, granted) in [("granted", true), ("busy", false)] {
+            let mut wait = XactWait::attempt(request());
+            let statement = wait.next().unwrap().unwrap();
+            assert_eq!(statement.prepare(), None);
+            wait.answered(answer).unwrap();
+            assert!(wait.next().unwrap().is_none());
+            assert_eq!(wait.is_granted(), granted);
+        }
+    }
+
+    #[test]
+    fn a_limit_of_zero_is_one_attempt() {
+        let mut wait = XactWait::within(request(), Some(Duration::ZERO));
+        wait.next().unwrap().unwrap();
+        wait.answered("busy").unwrap();
+        assert!(wait.next().unwrap_err().is_timeout());
+    }
+
+    #[test]
+    fn a_wait_goes_on_in_slices_until_it_is_granted() {
+        let mut wait = XactWait::within(request(), None);
+        assert!(wait.next().unwrap().unwrap().prepare().is_none());
+        for _ in 0..100 {
+            wait.answered("busy").unwrap();
+            let slice = wait.next().unwrap().unwrap();
+            assert!(slice.prepare().is_some());
+            let (least, most) = (SLICE.mul_f64(0.8) + PATIENCE, SLICE.mul_f64(1.2) + PATIENCE);
+            assert!((least..=most).contains(&slice.answer_within()), "{slice:?}");
+        }
+        wait.answered("granted").unwrap();
+        assert!(wait.next().unwrap().is_none() && wait.is_granted());
+    }
+
+    #[test]
+    fn what_settles_it_is_an_error_of_its_own() {
+        for (answer, usable, retryable) in [
+            ("cancelled", true, true),
+            ("deadlock", true, true),
+            ("full", true, false),
+            ("standby", true, false),
+            ("no transaction", false, false),
+            ("isolation serializable", true, false),
+            ("something else", false, true),
+        ] {
+            let error = XactWait::attempt(request()).answered(answer).unwrap_err();
+            assert_eq!(error.leaves_transaction_usable(), usable, "{error:?}");
+            assert_eq!(error.is_retryable(), retryable, "{error:?}");
+            assert!(error.to_string().contains("key 1"), "{error}");
+        }
+    }
+
+    #[test]
+    fn errors_of_the_server_are_sorted_by_their_code() {
+        let wait = XactWait::attempt(request());
+        let of = |code| wait.failed(code, "as the test wants");
+        assert!(matches!(of(Some("40P01")), XactLockError::Deadlock { .. }));
+        assert!(matches!(of(Some("53200")), XactLockError::LockTableFull { .. }));
+        assert!(matches!(of(Some("25P02")), XactLockError::Aborted { .. }));
+        assert!(matches!(of(Some("57P01")), XactLockError::ConnectionLost { .. }));
+        assert!(matches!(of(Some("42601")), XactLockError::Backend { .. }));
+        assert!(matches!(of(None), XactLockError::Backend { .. }));
+        assert!(!of(Some("40P01")).leaves_transaction_usable());
+    }
+}
