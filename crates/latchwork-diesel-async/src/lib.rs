@@ -1,0 +1,1 @@
+//! Locks of [latchwork](https://docs.rs/latchwork) in the transactions of diesel-async.
