@@ -1,4 +1,4 @@
-//! The program as users start it, and beside another instance of it.
+//! The program as users start it, beside another instance of it, and beside one on actix-web.
 
 use shop_tests::{Program, scenarios_of_one, scenarios_of_two};
 
@@ -10,4 +10,8 @@ scenarios_of_one!(crate::program());
 
 mod two {
     super::scenarios_of_two!(crate::program(), crate::program());
+}
+
+mod with_actix {
+    super::scenarios_of_two!(crate::program(), crate::program().beside("actix-shop"));
 }
