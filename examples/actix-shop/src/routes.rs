@@ -1,6 +1,9 @@
 //! Which middleware is around which route.
 
-use actix_web::web::{self, Data, ServiceConfig};
+use actix_web::{
+    Route, guard,
+    web::{self, Data, ServiceConfig},
+};
 use latchwork::{
     actix::{IdempotencyMiddleware, RateLimitMiddleware, SlotMiddleware, TxLockMiddleware},
     postgres::transaction::DeadpoolTx,
@@ -39,10 +42,10 @@ impl Routes {
     /// Adds them to a worker's app.
     pub(crate) fn add(&self, app: &mut ServiceConfig) {
         let charge = web::resource("/orders/{id}/charge").route(web::post().to(handlers::charge));
-        let ask = web::resource("/ai").route(web::get().to(handlers::ask));
+        let ask = web::resource("/ai").route(get().to(handlers::ask));
         let pay = web::resource("/payments").route(web::post().to(handlers::pay));
-        let find = web::resource("/search").route(web::get().to(handlers::find));
-        let stats = web::resource("/stats").route(web::get().to(handlers::stats));
+        let find = web::resource("/search").route(get().to(handlers::find));
+        let stats = web::resource("/stats").route(get().to(handlers::stats));
         app.app_data(self.shop.clone())
             .service(charge.wrap(self.in_turn.clone()))
             .service(ask.wrap(self.few_at_once.clone()))
@@ -50,4 +53,9 @@ impl Routes {
             .service(find.wrap(self.not_too_often.clone()))
             .service(stats);
     }
+}
+
+/// HEAD too, which axum answers where there is a GET.
+fn get() -> Route {
+    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
 }

@@ -30,6 +30,8 @@ pub fn both_instances_answer_with_the_same_status_headers_and_body(pair: Pair) {
         (Request::new("GET /ai?ms=8&stream=1"), 200),
         (Request::new("GET /search?q=4"), 200),
         (Request::new("GET /stats"), 200),
+        (Request::new("HEAD /stats"), 200),
+        (Request::new("HEAD /ai"), 200),
     ] {
         let [one, other] = ask_both(&pair, &request);
         assert_eq!((one.status, other.status), (status, status), "{one:?}, {other:?}");
