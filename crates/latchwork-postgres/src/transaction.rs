@@ -34,7 +34,7 @@ use latchwork_core::{Key, Mode};
 use tokio_postgres::Client;
 
 #[cfg(feature = "deadpool")]
-pub use deadpool::{DeadpoolTx, PooledTx};
+pub use deadpool::{DeadpoolTx, OnRuntime, PooledTx};
 pub use error::XactLockError;
 
 use sql::Request;

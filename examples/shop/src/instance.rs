@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
-use latchwork::{Config, Locks, Postgres, PostgresOptions, postgres::RateOptions, rate::RateLimits};
-use tokio::{runtime::Handle, time::timeout};
+use latchwork::{
+    Config, Locks, Postgres, PostgresOptions,
+    postgres::{RateOptions, transaction::OnRuntime},
+    rate::RateLimits,
+};
+use tokio::time::timeout;
 
-use crate::{connect::OnRuntime, failure::Failure, tables};
+use crate::{failure::Failure, tables};
 
 /// One instance of the shop. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -64,7 +68,8 @@ impl Shop {
 fn pool(config: &Config, size: usize) -> Result<Pool, Failure> {
     let recycling_method = RecyclingMethod::Fast;
     let tls = config.tls_connector()?;
-    let connect = OnRuntime::new(Handle::current(), tls);
+    // Not on the runtime of whichever worker of actix-web has asked first.
+    let connect = OnRuntime::current(tls);
     let manager = Manager::from_connect(config.to_tokio_postgres(), connect, ManagerConfig { recycling_method });
     Ok(Pool::builder(manager)
         .max_size(size)

@@ -8,7 +8,6 @@
 
 pub mod ai;
 mod args;
-mod connect;
 mod count;
 mod database;
 mod error;
