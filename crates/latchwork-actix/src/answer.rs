@@ -13,14 +13,14 @@ use actix_web::{
 };
 use bytes::Bytes;
 use http::Response;
-use latchwork_http::ResponseView;
+use latchwork_http::{RejectionKind, ResponseView};
 
 /// The answer to a request that is not let in. It is no error, so that every middleware outside sees a response.
 pub(crate) fn refuse<B: MessageBody>(
     request: ServiceRequest,
     response: &Response<Bytes>,
 ) -> ServiceResponse<EitherBody<B>> {
-    request.into_response(refusal(response)).map_into_right_body()
+    request.into_response(answer(response)).map_into_right_body()
 }
 
 /// The answer to a request that was handled before.
@@ -30,28 +30,21 @@ pub(crate) fn replay<B>(request: ServiceRequest, response: &Response<Bytes>) -> 
 
 /// The answer to a request whose handler's own cannot stand.
 pub(crate) fn replace<R, B>(handled: ServiceResponse<R>, response: &Response<Bytes>) -> ServiceResponse<EitherBody<B>> {
-    handled.into_response(refusal(response)).map_into_right_body()
+    handled.into_response(answer(response)).map_into_right_body()
 }
 
-/// In the extensions of a policy's own answer, which is no handler's and so never kept.
-#[derive(Clone, Copy, Debug)]
-struct Refused;
-
-/// Whether one of our middlewares has answered in the handler's place.
-pub(crate) fn is_refusal<B>(response: &ServiceResponse<B>) -> bool {
-    response.response().extensions().get::<Refused>().is_some()
-}
-
-fn refusal(response: &Response<Bytes>) -> HttpResponse {
-    let mut refusal = answer(response);
-    refusal.extensions_mut().insert(Refused);
-    refusal
+/// What one of our middlewares has answered in the handler's place.
+pub(crate) fn refused<B>(response: &ServiceResponse<B>) -> Option<RejectionKind> {
+    response.response().extensions().get().copied()
 }
 
 /// Both sides know the same statuses and headers, in different versions of one crate.
 pub(crate) fn answer(response: &Response<Bytes>) -> HttpResponse {
     let mut answer = HttpResponse::build(status(response)).body(response.body().clone());
     append(answer.headers_mut(), response.headers());
+    if let Some(kind) = response.extensions().get::<RejectionKind>() {
+        answer.extensions_mut().insert(*kind);
+    }
     answer
 }
 

@@ -29,6 +29,12 @@
 //! [`OnDisconnect::Complete`] lets handlers run to their end in any case, but no longer than their worker: a server that
 //! is stopped does not wait for handlers whose clients have left. It drops them, and what they held is given up.
 //!
+//! # Connections of the workers
+//!
+//! Each worker has a runtime of its own, and a connection ends with the runtime that it was made on. When a server is
+//! stopped its idle workers end first. So let the pool of [`TxLockMiddleware`] and [`IdempotencyMiddleware`] make its
+//! connections on the program's runtime; for deadpool-postgres `latchwork_postgres::transaction::OnRuntime` does it.
+//!
 //! # Examples
 //!
 //! ```no_run

@@ -46,10 +46,13 @@ impl Refusal {
 
     pub(crate) fn respond(&self, rejection: &Rejection, format: ResponseFormat) -> Response<Bytes> {
         let response = rejection.response(format);
-        match &self.on_reject {
+        let mut response = match &self.on_reject {
             Some(on_reject) => on_reject(rejection, response),
             None => response,
-        }
+        };
+        // Whatever the answer looks like, policies and middleware outside can tell that it is no handler's.
+        response.extensions_mut().insert(rejection.kind());
+        response
     }
 }
 

@@ -11,7 +11,7 @@ use latchwork_core::AcquireError;
 
 use crate::{ExtractError, ResponseFormat, slot::Capacity, tx::TxError};
 
-/// What kind of refusal it is.
+/// What kind of refusal it is. It is in the extensions of the response, for middleware outside that counts or logs.
 ///
 /// | kind | status | gRPC |
 /// |---|---|---|
@@ -83,6 +83,15 @@ impl RejectionKind {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
         }
+    }
+
+    /// Whether the handler may have done its work, or a part of it, all the same.
+    #[must_use]
+    pub const fn comes_after_the_handler(self) -> bool {
+        matches!(
+            self,
+            Self::LockLost | Self::TransactionInUse | Self::TransactionFailed | Self::TransactionUnknown
+        )
     }
 
     /// Whether the same request can succeed later, so that the answer says when to ask again.

@@ -27,7 +27,7 @@ use latchwork_core::{
 use tokio_postgres::Client;
 
 #[cfg(feature = "deadpool")]
-pub use deadpool::{DeadpoolTx, PooledTx};
+pub use deadpool::{DeadpoolTx, OnRuntime, PooledTx};
 pub use latchwork_core::xact::{KeySet, XactLockError};
 
 /// Locks on an open transaction. Implemented for the transactions of the driver and of its pools; nobody else can.

@@ -34,15 +34,6 @@ pin_project! {
     }
 }
 
-/// In the extensions of a policy's own answer, which is no handler's and so never kept.
-#[derive(Clone, Copy, Debug)]
-struct Refused;
-
-/// Whether one of our layers has answered in the handler's place.
-pub(crate) fn is_refusal<B>(response: &Response<B>) -> bool {
-    response.extensions().get::<Refused>().is_some()
-}
-
 impl<B> PolicyBody<B> {
     pub(crate) fn inner(response: Response<B>) -> Response<Self> {
         response.map(Self::of)
@@ -69,8 +60,7 @@ impl<B> PolicyBody<B> {
         }
     }
 
-    pub(crate) fn refusal(mut response: Response<Bytes>) -> Response<Self> {
-        response.extensions_mut().insert(Refused);
+    pub(crate) fn refusal(response: Response<Bytes>) -> Response<Self> {
         response.map(Self::bytes)
     }
 }

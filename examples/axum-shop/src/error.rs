@@ -18,8 +18,7 @@ impl<E: Into<ShopError>> From<E> for Failed {
 
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
-        let (status, text) = self.0.answer();
-        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, text).into_response()
+        let status = StatusCode::from_u16(self.0.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, self.0.text()).into_response()
     }
 }

@@ -24,18 +24,31 @@ pub enum ShopError {
     /// The slot is gone already.
     #[error("there is no slot any more")]
     NoSlot,
+    /// The client has asked for a failure.
+    #[error("the payment failed, as was asked for")]
+    AskedToFail,
 }
 
 impl ShopError {
-    /// The status and the text of the answer. The cause goes to the log: it is for those who run the shop.
+    /// The status of the answer.
     #[must_use]
-    pub fn answer(&self) -> (u16, String) {
-        let status = match self {
-            Self::Body(error) => return (400, format!("{self}: {error}\n")),
+    pub const fn status(&self) -> u16 {
+        match self {
+            Self::Body(_) => 400,
             Self::Pool(_) | Self::Slot(_) | Self::NoSlot => 503,
-            Self::Statement(_) => 500,
-        };
-        tracing::error!("{}", chain(self));
-        (status, format!("{self}\n"))
+            Self::Statement(_) | Self::AskedToFail => 500,
+        }
+    }
+
+    /// The text of the answer, which is plain. Of what is not the client's doing the cause goes to the log: it is for
+    /// those who run the shop.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Body(error) => return format!("{self}: {error}\n"),
+            Self::AskedToFail => {}
+            Self::Pool(_) | Self::Statement(_) | Self::Slot(_) | Self::NoSlot => tracing::error!("{}", chain(self)),
+        }
+        format!("{self}\n")
     }
 }

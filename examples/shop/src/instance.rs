@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
-use latchwork::{Config, Locks, Postgres, PostgresOptions, postgres::RateOptions, rate::RateLimits};
+use latchwork::{
+    Config, Locks, Postgres, PostgresOptions,
+    postgres::{RateOptions, transaction::OnRuntime},
+    rate::RateLimits,
+};
 use tokio::time::timeout;
 
 use crate::{failure::Failure, tables};
@@ -63,11 +67,10 @@ impl Shop {
 
 fn pool(config: &Config, size: usize) -> Result<Pool, Failure> {
     let recycling_method = RecyclingMethod::Fast;
-    let manager = Manager::from_config(
-        config.to_tokio_postgres(),
-        config.tls_connector()?,
-        ManagerConfig { recycling_method },
-    );
+    let tls = config.tls_connector()?;
+    // Not on the runtime of whichever worker of actix-web has asked first.
+    let connect = OnRuntime::current(tls);
+    let manager = Manager::from_connect(config.to_tokio_postgres(), connect, ManagerConfig { recycling_method });
     Ok(Pool::builder(manager)
         .max_size(size)
         // A request that finds no connection is answered, and does not pile up behind the others.

@@ -17,7 +17,7 @@ use tracing::debug;
 
 use crate::{
     RequestHead, RequestPolicy,
-    answer::{ResponseHead, is_refusal, refuse, replace, replay},
+    answer::{ResponseHead, refuse, refused, replace, replay},
     run::{TaskEnded, run},
 };
 
@@ -74,12 +74,17 @@ impl<P: TxProvider> Exchange<P> {
             Ok(response) => response,
             Err(error) => {
                 // Before the answer leaves, so that one who asks again does not meet our own lock.
-                let _ = work.take_back().await;
+                let _ = work.fail().await;
                 return Err(error);
             }
         };
-        if is_refusal(&response) || !self.policy.commits(&ResponseHead::of(&response)) {
-            return Ok(match work.take_back().await {
+        let refused = refused(&response);
+        if refused.is_some() || !self.policy.commits(&ResponseHead::of(&response)) {
+            let ended = match refused {
+                Some(kind) => work.refused(kind),
+                None => work.take_back(),
+            };
+            return Ok(match ended.await {
                 Ok(()) => response.map_into_left_body(),
                 Err(rejection) => self.replace(response, &rejection),
             });

@@ -81,17 +81,46 @@ impl<P: TxProvider> IdempotentRun<P> {
     ///
     /// The future may be dropped at any time.
     pub async fn break_off(self) -> Rejection {
-        let limit = self.claim.terms.answer_within;
-        match self.work {
-            Work::Inside(open) => match open.end(false, limit).await {
-                Ok(()) => Rejection::new(RejectionKind::TransactionFailed),
-                Err(rejection) => rejection,
-            },
-            Work::Outside(guard) => {
-                // Before the answer leaves, so that one who asks again does not meet our own lock.
-                let _ = timeout(limit, guard.release()).await;
-                not_kept()
+        let rejection = match &self.work {
+            Work::Inside(_) => Rejection::new(RejectionKind::TransactionFailed),
+            Work::Outside(_) => not_kept(),
+        };
+        self.fail().await.err().unwrap_or(rejection)
+    }
+
+    /// Ends a request whose handler has no response of its own, since it failed or was stopped midway: its work is rolled
+    /// back, and the key can be used again. Of a handler that works outside of the database, nobody will know how it
+    /// ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`IdempotentRun::keep`].
+    pub fn fail(self) -> Finish {
+        let Self { claim, work } = self;
+        Finish(Box::pin(async move {
+            let limit = claim.terms.answer_within;
+            match work {
+                Work::Inside(open) => open.end(false, limit).await,
+                Work::Outside(guard) => {
+                    // Before the answer leaves, so that one who asks again does not meet our own lock.
+                    let _ = timeout(limit, guard.release()).await;
+                    Ok(())
+                }
             }
+        }))
+    }
+
+    /// Ends a request that a policy inside has answered in the handler's place: as one whose handler
+    /// [failed](Self::fail), if it may have worked, else the claim is [taken back](Self::take_back).
+    ///
+    /// # Errors
+    ///
+    /// As [`IdempotentRun::keep`].
+    pub fn refused(self, kind: RejectionKind) -> Finish {
+        if kind.comes_after_the_handler() {
+            self.fail()
+        } else {
+            self.take_back()
         }
     }
 

@@ -1,5 +1,6 @@
 //! Transactions for HTTP requests, on connections of a deadpool.
 
+mod on_runtime;
 mod pooled;
 
 use std::{fmt, time::Duration};
@@ -19,6 +20,7 @@ use tokio_postgres::{
 use super::{TransactionExt as _, XactLockError};
 use crate::sqlstate::{Condition, condition};
 
+pub use on_runtime::OnRuntime;
 pub use pooled::PooledTx;
 
 /// Opens a transaction for each request on a connection of a pool: for

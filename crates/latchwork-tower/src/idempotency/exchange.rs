@@ -16,7 +16,6 @@ use tracing::debug;
 
 use crate::{
     PolicyBody, RequestHead,
-    body::is_refusal,
     run::{Run, TaskEnded},
 };
 
@@ -103,12 +102,17 @@ impl<P: TxProvider> Exchange<P> {
                 Ok(response) => response,
                 Err(error) => {
                     // Before the error leaves, so that one who asks again does not meet our own lock.
-                    let _ = run.take_back().await;
+                    let _ = run.fail().await;
                     return Err(error);
                 }
             };
-            if is_refusal(&response) || !self.policy.commits(&response) {
-                return Ok(match run.take_back().await {
+            let refused = response.extensions().get::<RejectionKind>().copied();
+            if refused.is_some() || !self.policy.commits(&response) {
+                let ended = match refused {
+                    Some(kind) => run.refused(kind),
+                    None => run.take_back(),
+                };
+                return Ok(match ended.await {
                     Ok(()) => PolicyBody::inner(response),
                     Err(rejection) => self.refuse(&rejection),
                 });

@@ -3,6 +3,7 @@
 
 use std::{
     convert::Infallible,
+    future::pending,
     pin::Pin,
     task::{Context, Poll},
 };
@@ -11,9 +12,9 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
-use latchwork_core::Locks;
+use latchwork_core::{Key, Locks, memory::MemoryServer};
 use latchwork_harness::database::{Database, WORK};
-use latchwork_tower::{IdempotencyLayer, LockedTx, PolicyBody, TxProvider, key::header};
+use latchwork_tower::{IdempotencyLayer, LockLayer, LockedTx, PolicyBody, TxProvider, key::header};
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
 
 type Asked = Request<PolicyBody<Full<Bytes>>>;
@@ -50,20 +51,47 @@ where
 #[tokio::test]
 async fn a_service_that_fails_has_its_work_undone_before_its_error_is_seen_and_runs_again() {
     let database = Database::default();
-    for layer in [layer(&database), layer(&database).external(Locks::in_memory())] {
-        let mut fails = ServiceBuilder::new()
-            .layer(layer)
-            .service(service_fn(async |request: Asked| {
-                work(&request).await;
-                Err::<Response<Full<Bytes>>, BoxError>("as the test wants".into())
-            }));
-        for _ in 0..2 {
-            let failed = fails.ready().await.unwrap().call(payment()).await;
-            assert_eq!(failed.unwrap_err().to_string(), "as the test wants");
-            assert_eq!(database.count().open, 0);
-        }
+    let mut fails = failing(layer(&database));
+    for _ in 0..2 {
+        let failed = fails.ready().await.unwrap().call(payment()).await;
+        assert_eq!(failed.unwrap_err().to_string(), "as the test wants");
+        assert_eq!(database.count().open, 0);
     }
     assert_eq!((database.work(), database.count().closed), (0, 0));
+}
+
+fn failing(
+    layer: IdempotencyLayer<Database>,
+) -> impl Service<Request<Full<Bytes>>, Response = Response<PolicyBody<Full<Bytes>>>, Error = BoxError> {
+    let fails = service_fn(async |request: Asked| {
+        work(&request).await;
+        Err::<Response<Full<Bytes>>, BoxError>("as the test wants".into())
+    });
+    ServiceBuilder::new().layer(layer).service(fails)
+}
+
+/// Whoever works outside of the database and fails may have done it.
+#[tokio::test]
+async fn work_outside_the_database_that_failed_or_lost_its_lock_does_not_run_again() {
+    let external = || layer(&Database::default()).external(Locks::in_memory());
+    let mut fails = failing(external());
+    fails.ready().await.unwrap().call(payment()).await.err().unwrap();
+    assert_eq!(answer(&mut fails).await.0, 409);
+
+    let lost = MemoryServer::new();
+    let lock = LockLayer::new(lost.locks(), Key::bigint(1)).unwrap();
+    let mut locked = ServiceBuilder::new().layer(external()).layer(lock).service(service_fn({
+        let lost = lost.clone();
+        move |_| {
+            lost.end_sessions();
+            pending::<Result<Response<Full<Bytes>>, Infallible>>()
+        }
+    }));
+    for (status, kind) in [(503, "lock-lost"), (409, "idempotency-unknown")] {
+        let (seen, problem) = answer(&mut locked).await;
+        assert_eq!(seen, status, "{problem}");
+        assert!(problem.contains(kind), "{problem}");
+    }
 }
 
 /// A body of 8 bytes that breaks off at once.

@@ -1,16 +1,17 @@
-//! The program as users start it.
+//! The program as users start it, beside another instance of it, and beside one on actix-web.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail, helpers included")]
+use shop_tests::{Program, scenarios_of_one, scenarios_of_two};
 
-mod ai;
-mod charges;
-mod ends;
-mod http;
-mod outage;
-mod payments;
-mod program;
-mod search;
-mod usage;
+fn program() -> Program {
+    Program::at(env!("CARGO_BIN_EXE_axum-shop"))
+}
 
-/// The program to test. All else is the same for every shop.
-const PROGRAM: &str = env!("CARGO_BIN_EXE_axum-shop");
+scenarios_of_one!(crate::program());
+
+mod two {
+    super::scenarios_of_two!(crate::program(), crate::program());
+}
+
+mod with_actix {
+    super::scenarios_of_two!(crate::program(), crate::program().beside("actix-shop"));
+}

@@ -12,7 +12,7 @@ use actix_web::{
     rt, web,
 };
 use latchwork_actix::{LockMiddleware, OnDisconnect, TxProvider};
-use latchwork_core::{Key, Locks};
+use latchwork_core::{Key, Locks, memory::MemoryServer};
 use latchwork_harness::http::{Event, Leave, Stage, Watcher, stage};
 use tokio::sync::oneshot;
 
@@ -81,6 +81,34 @@ async fn an_error_of_a_middleware_inside_is_not_kept() {
         );
     }
     assert_eq!((database.count().rolled_back, database.count().open), (2, 0));
+}
+
+/// Whoever works outside of the database and is stopped midway may have done it.
+#[actix_web::test]
+async fn work_outside_the_database_that_failed_on_its_way_out_does_not_run_again() {
+    let outer = middleware(&Database::default()).external(Locks::in_memory());
+    let server = serve(move |routes| {
+        let fails = from_fn(async |_, _: Next<BoxBody>| Err::<ServiceResponse, _>(ErrorBadRequest("no")));
+        routes.service(web::resource("/").wrap(fails).wrap(outer.clone()));
+    });
+    assert_eq!(post(server, "/", "k", "").await.status(), 400);
+    is_problem(&post(server, "/", "k", "").await, 409, "idempotency-unknown");
+
+    let lost = MemoryServer::new();
+    let outer = middleware(&Database::default()).external(Locks::in_memory());
+    let lock = LockMiddleware::new(lost.locks(), KEY).unwrap();
+    let (stage, mut watcher) = stage();
+    let server = serve(move |routes| {
+        let resource = web::resource("/").wrap(lock.clone()).wrap(outer.clone());
+        routes
+            .app_data(web::Data::new(stage.clone()))
+            .service(resource.route(web::post().to(play)));
+    });
+    let first = asks(server, "POST /", HEADERS, "").await;
+    watcher.sees(Event::Entered).await;
+    lost.end_sessions();
+    is_problem(&first.answer().await, 503, "lock-lost");
+    is_problem(&post(server, "/", "k", "").await, 409, "idempotency-unknown");
 }
 
 #[actix_web::test]

@@ -1,3 +1,5 @@
+//! Slots of AI calls.
+
 use std::{collections::BTreeSet, thread};
 
 use latchwork_harness::{Signal, StopMode, wait_until};
@@ -40,9 +42,7 @@ fn fill_again(pair: &Pair) -> Vec<Stream> {
     streams
 }
 
-#[test]
-fn five_at_once_over_both_instances_and_never_more() {
-    let pair = Pair::start();
+pub fn five_at_once_over_both_instances_and_never_more(pair: Pair) {
     let streams = fill(&pair);
     assert_eq!(streams.len(), 5);
     both_are_full(&pair);
@@ -52,9 +52,7 @@ fn five_at_once_over_both_instances_and_never_more() {
     assert_eq!(pair.stats()["most_ai_calls_at_once"], 5);
 }
 
-#[test]
-fn a_crowd_is_let_in_bit_by_bit() {
-    let pair = Pair::start();
+pub fn a_crowd_is_let_in_bit_by_bit(pair: Pair) {
     thread::scope(|scope| {
         for address in pair.addresses().repeat(15) {
             scope.spawn(move || {
@@ -69,9 +67,7 @@ fn a_crowd_is_let_in_bit_by_bit() {
     assert_eq!(pair.cluster.psql(left).unwrap(), "0");
 }
 
-#[test]
-fn the_answer_comes_whole_or_word_by_word() {
-    let pair = Pair::start();
+pub fn the_answer_comes_whole_or_word_by_word(pair: Pair) {
     let whole = get(&pair.one.address, "/ai?ms=8").json();
     let mut stream = Stream::open(&pair.other.address, "/ai?ms=8&stream=1");
     let lines: Vec<_> = std::iter::from_fn(|| stream.next()).collect();
@@ -81,9 +77,7 @@ fn the_answer_comes_whole_or_word_by_word() {
     assert!(lines.iter().all(|line| line["slot"] == lines[0]["slot"]), "{lines:?}");
 }
 
-#[test]
-fn the_calls_of_a_killed_instance_leave_their_slots_and_are_counted_no_more() {
-    let mut pair = Pair::start();
+pub fn the_calls_of_a_killed_instance_leave_their_slots_and_are_counted_no_more(mut pair: Pair) {
     let streams = fill(&pair);
     assert_eq!(streams.len(), 5);
     pair.one.process.signal(Signal::KILL);
@@ -100,9 +94,7 @@ fn the_calls_of_a_killed_instance_leave_their_slots_and_are_counted_no_more() {
     assert_eq!(pair.stats()["most_ai_calls_at_once"], 5);
 }
 
-#[test]
-fn calls_whose_slot_is_lost_with_the_database_are_cut_off_and_counted_no_more() {
-    let pair = Pair::start();
+pub fn calls_whose_slot_is_lost_with_the_database_are_cut_off_and_counted_no_more(pair: Pair) {
     let streams = fill(&pair);
     assert_eq!(streams.len(), 5);
     pair.cluster.restart(StopMode::Immediate).unwrap();

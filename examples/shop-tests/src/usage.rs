@@ -1,15 +1,16 @@
+//! The command line.
+
 use std::net::TcpListener;
 
 use latchwork_harness::Cluster;
 
 use crate::{
     http::get,
-    program::{Shop, program, run},
+    program::{Program, Shop, run},
 };
 
-#[test]
-fn help_names_every_option_and_route() {
-    let (code, output, _) = run(&mut program(&["--help"]));
+pub fn help_names_every_option_and_route(program: &Program) {
+    let (code, output, _) = run(&mut program.command(&["--help"]));
     assert_eq!(code, 0);
     for word in [
         "--port N",
@@ -27,8 +28,7 @@ fn help_names_every_option_and_route() {
     }
 }
 
-#[test]
-fn a_mistake_on_the_command_line_is_exit_status_2() {
+pub fn a_mistake_on_the_command_line_is_exit_status_2(program: &Program) {
     for mistake in [
         &["--prot"][..],
         &["--port"],
@@ -38,21 +38,20 @@ fn a_mistake_on_the_command_line_is_exit_status_2() {
         &["--database-url"],
         &["serve"],
     ] {
-        let (code, output, errors) = run(&mut program(mistake));
+        let (code, output, errors) = run(&mut program.command(mistake));
         assert_eq!(code, 2, "{mistake:?}: {errors}");
         assert!(output.is_empty() && errors.contains("--help"), "{output}{errors}");
     }
 }
 
-#[test]
-fn a_url_that_does_not_parse_is_exit_status_2_and_its_password_is_not_shown() {
+pub fn a_url_that_does_not_parse_is_exit_status_2_and_its_password_is_not_shown(program: &Program) {
     let url = "postgres://u:hunter2@host:port/db";
     for (named, command) in [
         (
             "--database-url",
-            program(&["--database-url", url]).env("DATABASE_URL", ""),
+            program.command(&["--database-url", url]).env("DATABASE_URL", ""),
         ),
-        ("DATABASE_URL", program(&[]).env("DATABASE_URL", url)),
+        ("DATABASE_URL", program.command(&[]).env("DATABASE_URL", url)),
     ] {
         let (code, output, errors) = run(command);
         assert_eq!(code, 2, "{errors}");
@@ -61,32 +60,33 @@ fn a_url_that_does_not_parse_is_exit_status_2_and_its_password_is_not_shown() {
     }
 }
 
-#[test]
-fn a_database_that_does_not_answer_is_exit_status_1() {
+pub fn a_database_that_does_not_answer_is_exit_status_1(program: &Program) {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("postgres://u:hunter2@{closed}/db");
-    let (code, output, errors) = run(&mut program(&["--database-url", &url]));
+    let (code, output, errors) = run(&mut program.command(&["--database-url", &url]));
     assert_eq!(code, 1, "{errors}");
     assert!(errors.contains("no PostgreSQL server answers"), "{errors}");
     assert!(!format!("{output}{errors}").contains("hunter2"), "{errors}");
 }
 
-#[test]
-fn a_port_that_is_taken_is_exit_status_1_and_named() {
+pub fn a_port_that_is_taken_is_exit_status_1_and_named(program: &Program) {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    let (code, output, errors) = run(&mut program(&["--port", &port]));
+    let (code, output, errors) = run(&mut program.command(&["--port", &port]));
     assert_eq!(code, 1, "{errors}");
     assert!(errors.contains(&port) && errors.contains("--port"), "{errors}");
     assert!(output.is_empty() && !errors.contains("cluster"), "{output}{errors}");
 }
 
-#[test]
-fn it_listens_where_it_is_told_to_on_the_database_of_the_environment() {
+pub fn it_listens_where_it_is_told_to_on_the_database_of_the_environment(program: &Program) {
     let cluster = Cluster::start().unwrap();
     let free = TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
     let port = free.port().to_string();
-    let shop = Shop::start(program(&["--host", "127.0.0.2", "--port", &port]).env("DATABASE_URL", cluster.url()));
+    let shop = Shop::start(
+        program
+            .command(&["--host", "127.0.0.2", "--port", &port])
+            .env("DATABASE_URL", cluster.url()),
+    );
     assert_eq!(shop.address, free.to_string());
     assert_eq!(get(&shop.address, "/stats").status, 200);
     assert_eq!(cluster.psql("SELECT count(*) FROM shop.orders").unwrap(), "0");

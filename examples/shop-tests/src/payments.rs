@@ -1,3 +1,5 @@
+//! Payments that are sent again.
+
 use std::thread;
 
 use crate::{
@@ -24,9 +26,7 @@ fn same(replayed: &Answer, first: &Answer) {
     assert_eq!(replayed.header("idempotent-replayed"), Some("true"));
 }
 
-#[test]
-fn a_payment_that_is_sent_again_is_answered_the_same_by_either_instance() {
-    let pair = Pair::start();
+pub fn a_payment_that_is_sent_again_is_answered_the_same_by_either_instance(pair: Pair) {
     let first = pay("k-1", "ms=1").ask(&pair.one.address);
     assert_eq!(first.status, 201, "{first:?}");
     let payment = first.json()["payment"].as_i64().unwrap();
@@ -41,9 +41,7 @@ fn a_payment_that_is_sent_again_is_answered_the_same_by_either_instance() {
     assert_eq!(rows(&pair), 2);
 }
 
-#[test]
-fn one_payment_that_is_sent_by_twenty_at_once_is_made_once() {
-    let pair = Pair::start();
+pub fn one_payment_that_is_sent_by_twenty_at_once_is_made_once(pair: Pair) {
     let request = pay("k-1", "ms=30");
     let answers: Vec<Answer> = thread::scope(|scope| {
         let asked: Vec<_> = pair
@@ -66,9 +64,7 @@ fn one_payment_that_is_sent_by_twenty_at_once_is_made_once() {
     assert_eq!(rows(&pair), 1);
 }
 
-#[test]
-fn a_payment_that_fails_leaves_no_row_and_its_key_can_be_used_again() {
-    let pair = Pair::start();
+pub fn a_payment_that_fails_leaves_no_row_and_its_key_can_be_used_again(pair: Pair) {
     for address in pair.addresses() {
         let failed = pay("k-1", "fail=1").ask(address);
         assert_eq!(failed.status, 500);
@@ -79,9 +75,7 @@ fn a_payment_that_fails_leaves_no_row_and_its_key_can_be_used_again() {
     assert_eq!(rows(&pair), 1);
 }
 
-#[test]
-fn a_key_is_required_and_belongs_to_its_payment_and_customer() {
-    let pair = Pair::start();
+pub fn a_key_is_required_and_belongs_to_its_payment_and_customer(pair: Pair) {
     let [one, other] = pair.addresses();
     Request::new("POST /payments")
         .body("{\"amount\": 5}")

@@ -1,3 +1,5 @@
+//! Charges of orders.
+
 use std::{
     thread::{self, JoinHandle},
     time::Instant,
@@ -32,9 +34,7 @@ fn keep(pair: &Pair, order: &str) -> (JoinHandle<Option<Answer>>, Answer) {
     panic!("nobody keeps order {order}");
 }
 
-#[test]
-fn forty_charges_at_once_on_two_instances_add_up() {
-    let pair = Pair::start();
+pub fn forty_charges_at_once_on_two_instances_add_up(pair: Pair) {
     let until_done = |address: &str| loop {
         let answer = charge("42", 2).ask(address);
         match answer.status {
@@ -55,9 +55,7 @@ fn forty_charges_at_once_on_two_instances_add_up() {
     assert_eq!(pair.stats()["orders"], serde_json::json!({ "42": 200 }));
 }
 
-#[test]
-fn an_order_that_is_being_charged_is_refused_to_others_and_other_orders_are_not() {
-    let pair = Pair::start();
+pub fn an_order_that_is_being_charged_is_refused_to_others_and_other_orders_are_not(pair: Pair) {
     let (_keeper, refused) = keep(&pair, "42");
     refused.is_refused(409, "lock-busy");
     assert_eq!(refused.header("retry-after"), Some("1"));
@@ -68,9 +66,7 @@ fn an_order_that_is_being_charged_is_refused_to_others_and_other_orders_are_not(
     assert_eq!(charge("43", 0).ask(&pair.one.address).json()["total"], 5);
 }
 
-#[test]
-fn a_charge_whose_client_leaves_is_undone() {
-    let pair = Pair::start();
+pub fn a_charge_whose_client_leaves_is_undone(pair: Pair) {
     let [one, other] = pair.addresses();
     assert_eq!(charge("42", 0).ask(one).json()["total"], 5);
     let leaver = charge("42", 600_000).send(one).unwrap();
@@ -91,9 +87,7 @@ fn a_charge_whose_client_leaves_is_undone() {
     assert_eq!(answer.json()["total"], 10);
 }
 
-#[test]
-fn what_is_no_charge_changes_nothing() {
-    let pair = Pair::start();
+pub fn what_is_no_charge_changes_nothing(pair: Pair) {
     for body in ["", "five", "{\"amount\": -5}", "{\"amount\": 4294967296}", "{}"] {
         let answer = charge("42", 0).body(body).ask(&pair.one.address);
         assert_eq!(answer.status, 400, "{body}: {answer:?}");
@@ -101,9 +95,7 @@ fn what_is_no_charge_changes_nothing() {
     assert_eq!(pair.stats()["orders"], serde_json::json!({}));
 }
 
-#[test]
-fn more_charges_than_there_are_connections_do_not_keep_others_from_asking() {
-    let pair = Pair::start();
+pub fn more_charges_than_there_are_connections_do_not_keep_others_from_asking(pair: Pair) {
     let address = &pair.one.address;
     let orders = 0..20;
     let _charges: Vec<_> = orders

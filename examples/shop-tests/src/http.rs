@@ -1,3 +1,5 @@
+//! Requests and answers, as they go over the wire.
+
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
@@ -49,10 +51,7 @@ impl Request {
 
     /// Sends it and reads the whole answer; `None` if the connection ends without one.
     pub(crate) fn try_ask(&self, address: &str) -> Option<Answer> {
-        let mut stream = self.send(address)?;
-        let mut read = Vec::new();
-        stream.read_to_end(&mut read).ok()?;
-        Answer::parse(&read)
+        Answer::read(self.send(address)?)
     }
 
     pub(crate) fn ask(&self, address: &str) -> Answer {
@@ -80,8 +79,11 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    fn parse(read: &[u8]) -> Option<Self> {
-        let (head, body) = std::str::from_utf8(read).ok()?.split_once("\r\n\r\n")?;
+    /// Reads the whole of it; `None` if the connection ends without one.
+    pub(crate) fn read(mut from: impl Read) -> Option<Self> {
+        let mut read = String::new();
+        from.read_to_string(&mut read).ok()?;
+        let (head, body) = read.split_once("\r\n\r\n")?;
         Some(Self {
             status: head.split(' ').nth(1)?.parse().ok()?,
             head: head.to_owned(),

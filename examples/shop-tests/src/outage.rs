@@ -1,3 +1,5 @@
+//! A database that is away.
+
 use latchwork_harness::{StopMode, wait_until};
 
 use crate::{
@@ -17,9 +19,7 @@ fn each_route() -> [(Request, u16); 5] {
     ]
 }
 
-#[test]
-fn while_the_database_is_away_all_routes_say_so_and_afterwards_all_is_well() {
-    let pair = Pair::start();
+pub fn while_the_database_is_away_all_routes_say_so_and_afterwards_all_is_well(pair: Pair) {
     let [one, other] = pair.addresses();
     for (request, status) in each_route() {
         assert_eq!(request.ask(one).status, status, "{request:?}");

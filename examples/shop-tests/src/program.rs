@@ -1,3 +1,5 @@
+//! Programs, and instances of them.
+
 use std::{
     io::{BufRead, BufReader},
     path::PathBuf,
@@ -12,15 +14,42 @@ use crate::http::get;
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The program, without what the environment of the tests might tell it.
-pub(crate) fn program(arguments: &[&str]) -> Command {
-    let mut command = Command::new(crate::PROGRAM);
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .env_remove("DATABASE_URL")
-        .env_remove("RUST_LOG");
-    command
+/// The program of a shop.
+#[derive(Clone, Debug)]
+pub struct Program(PathBuf);
+
+impl Program {
+    /// The one of the package that is tested: cargo has built it, and tells where.
+    #[must_use]
+    pub fn at(path: &str) -> Self {
+        Self(path.into())
+    }
+
+    /// One of another package, which is built into the same folder.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it is not there. Cargo builds it only where its own tests are built too.
+    #[must_use]
+    pub fn beside(&self, name: &str) -> Self {
+        let path = self.0.with_file_name(name);
+        assert!(
+            path.exists(),
+            "{name} is not built: test it too, or say `cargo build -p {name}`"
+        );
+        Self(path)
+    }
+
+    /// How to start it, without what the environment of the tests might tell it.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.0);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .env_remove("DATABASE_URL")
+            .env_remove("RUST_LOG");
+        command
+    }
 }
 
 /// Runs it to its end.
@@ -31,6 +60,7 @@ pub(crate) fn run(command: &mut Command) -> (i32, String, String) {
 }
 
 /// One instance, up.
+#[derive(Debug)]
 pub(crate) struct Shop {
     pub(crate) process: Process,
     /// As `127.0.0.1:PORT`.
@@ -44,13 +74,13 @@ impl Shop {
         Self { process, address }
     }
 
-    pub(crate) fn on(cluster: &Cluster) -> Self {
-        Self::start(&mut program(&["--database-url", &cluster.url()]))
+    pub(crate) fn on(cluster: &Cluster, program: &Program) -> Self {
+        Self::start(&mut program.command(&["--database-url", &cluster.url()]))
     }
 
     /// On a throw-away cluster, whose URL is returned too.
-    pub(crate) fn alone() -> (Self, String) {
-        let mut process = Process::spawn(program(&[]).stderr(Stdio::piped())).unwrap();
+    pub(crate) fn alone(program: &Program) -> (Self, String) {
+        let mut process = Process::spawn(program.command(&[]).stderr(Stdio::piped())).unwrap();
         let mut errors = BufReader::new(process.child_mut().stderr.take().unwrap());
         let mut said = String::new();
         let url = loop {
@@ -72,8 +102,9 @@ impl Shop {
     }
 }
 
-/// Two instances on one database, started at the same time.
-pub(crate) struct Pair {
+/// Two instances on one database.
+#[derive(Debug)]
+pub struct Pair {
     // Dropped in this order: the instances end before their database does.
     pub(crate) one: Shop,
     pub(crate) other: Shop,
@@ -81,11 +112,17 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    pub(crate) fn start() -> Self {
+    /// Starts both at the same time.
+    ///
+    /// # Panics
+    ///
+    /// Panics if that does not work.
+    #[must_use]
+    pub fn start(one: &Program, other: &Program) -> Self {
         let cluster = Cluster::start().unwrap();
         let (one, other) = thread::scope(|scope| {
-            let one = scope.spawn(|| Shop::on(&cluster));
-            let other = Shop::on(&cluster);
+            let one = scope.spawn(|| Shop::on(&cluster, one));
+            let other = Shop::on(&cluster, other);
             (one.join().unwrap(), other)
         });
         Self { one, other, cluster }

@@ -1,3 +1,5 @@
+//! Searches.
+
 use std::{thread, time::Instant};
 
 use crate::{
@@ -28,9 +30,7 @@ fn crowd(pair: &Pair, key: Option<&str>) -> (usize, Answer) {
     (let_in.len(), refused.pop().expect("somebody is refused"))
 }
 
-#[test]
-fn twenty_in_a_burst_and_ten_a_second_over_both_instances() {
-    let pair = Pair::start();
+pub fn twenty_in_a_burst_and_ten_a_second_over_both_instances(pair: Pair) {
     for key in [Some("ann"), None] {
         let begun = Instant::now();
         let (let_in, refused) = crowd(&pair, key);
@@ -44,9 +44,7 @@ fn twenty_in_a_burst_and_ten_a_second_over_both_instances() {
     assert_eq!(search(Some("127.0.0.1")).ask(&pair.other.address).status, 200);
 }
 
-#[test]
-fn it_finds_orders_by_a_part_of_their_id() {
-    let pair = Pair::start();
+pub fn it_finds_orders_by_a_part_of_their_id(pair: Pair) {
     for order in ["41", "42", "53"] {
         let charge = Request::new(&format!("POST /orders/{order}/charge")).body("{\"amount\": 1}");
         assert_eq!(charge.ask(&pair.one.address).status, 200);
