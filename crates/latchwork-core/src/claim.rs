@@ -57,12 +57,8 @@ impl Claim {
         async move { session.lost().await }
     }
 
-    pub(crate) async fn run<F: Future>(&self, work: F) -> Result<F::Output, Lost> {
-        tokio::select! {
-            biased;
-            () = self.lost() => Err(Lost::new(self.key())),
-            output = work => Ok(output),
-        }
+    pub(crate) fn run<F: Future>(&self, work: F) -> impl Future<Output = Result<F::Output, Lost>> {
+        run_until_lost(self.key(), Arc::clone(&self.parts().session), work)
     }
 
     /// Gives the hold up at once, and resolves to what became of it.
@@ -70,14 +66,7 @@ impl Claim {
         let key = self.key();
         let (waiter, answer) = oneshot::channel();
         self.give_up(Some(waiter));
-        async move {
-            match answer.await {
-                Ok(Ok(true)) => Ok(()),
-                Ok(Ok(false)) => Err(ReleaseError::Lost { key }),
-                Ok(Err(error)) => Err(ReleaseError::from_engine(key, &error)),
-                Err(_) => Err(ReleaseError::Unconfirmed { key, source: None }),
-            }
-        }
+        released(key, answer)
     }
 
     /// Takes the hold apart without giving it up.
@@ -102,6 +91,32 @@ impl Claim {
         if let Some(parts) = self.0.take() {
             parts.give_up(waiter);
         }
+    }
+}
+
+/// Runs work on a session, and drops it when the session is lost.
+pub(crate) async fn run_until_lost<F: Future>(
+    key: Key,
+    session: Arc<SessionHealth>,
+    work: F,
+) -> Result<F::Output, Lost> {
+    tokio::select! {
+        biased;
+        () = session.lost() => Err(Lost::new(key)),
+        output = work => Ok(output),
+    }
+}
+
+/// What became of a hold that was given up, by the engine's answer.
+pub(crate) async fn released(
+    key: Key,
+    answer: oneshot::Receiver<Result<bool, EngineError>>,
+) -> Result<(), ReleaseError> {
+    match answer.await {
+        Ok(Ok(true)) => Ok(()),
+        Ok(Ok(false)) => Err(ReleaseError::Lost { key }),
+        Ok(Err(error)) => Err(ReleaseError::from_engine(key, &error)),
+        Err(_) => Err(ReleaseError::Unconfirmed { key, source: None }),
     }
 }
 

@@ -6,6 +6,7 @@
 //! [`Attempt::Probe`].
 
 mod error;
+mod fenced;
 mod slots;
 
 use std::{
@@ -16,6 +17,8 @@ use std::{
 use tokio::sync::oneshot;
 
 pub use error::{EngineError, EngineErrorKind};
+pub(crate) use fenced::FencedHold;
+pub use fenced::{FencedGrant, FencedRelease, FencedReply, FencedRequest};
 pub use slots::{AnnounceReply, AnnounceRequest, Announced, Candidates, SlotsReply, SlotsRequest};
 
 use crate::{
@@ -46,6 +49,9 @@ pub trait Engine: Debug + Send + Sync + 'static {
 
     /// Takes a request for some of several keys.
     fn take_slots(&self, request: SlotsRequest);
+
+    /// Takes a request for a fenced grant.
+    fn acquire_fenced(&self, request: FencedRequest);
 
     /// Tells other processes that this one uses a pool of slots with some limit, and asks which other limits they told.
     fn announce(&self, request: AnnounceRequest);

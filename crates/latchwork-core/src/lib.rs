@@ -8,6 +8,7 @@
 //!   without a word to the server, within a [`HandOverBound`].
 //! - The engine in [`memory`] keeps locks inside the process. The engine for PostgreSQL is the crate
 //!   `latchwork-postgres`.
+//! - [`fence`] has locks whose holders can run transactions that cannot commit once another holder has begun.
 //! - [`xact`] is the other scope: locks that a transaction of the caller's takes, through whichever library.
 //! - [`rate`] limits how often something may happen, over all processes that share a database.
 //!
@@ -32,6 +33,7 @@ mod claim;
 mod clock;
 pub mod engine;
 mod error;
+pub mod fence;
 mod gate;
 mod guard;
 pub mod key;

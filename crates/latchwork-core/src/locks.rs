@@ -12,6 +12,7 @@ use crate::{
     acquire::{AcquireBuilder, TryAcquire},
     engine::Engine,
     error::CloseError,
+    fence::FencedBuilder,
     gate::HandOverBound,
     key::{IntoKey, Key, KeyError, Namespace},
     slots::{Slots, SlotsError},
@@ -122,6 +123,26 @@ impl Locks {
     /// The future sends one request when it is first polled. A key that this process holds already is not asked for.
     pub fn try_acquire(&self, key: impl IntoKey) -> TryAcquire {
         TryAcquire::new(self.at(key))
+    }
+
+    /// Begins to acquire a key [fenced](crate::fence), on a connection of its own. Nothing happens before the builder was
+    /// given a limit and is awaited.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use latchwork_core::Locks;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = Locks::in_memory();
+    /// let guard = locks.acquire_fenced("billing").within(Duration::from_secs(10)).await?;
+    /// assert!(guard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn acquire_fenced(&self, key: impl IntoKey) -> FencedBuilder {
+        FencedBuilder::new(Arc::clone(&self.inner), key.into_key(&self.namespace))
     }
 
     /// A pool of `limit` slots under one name, shared by all processes that name it: at most `limit` permits at once.

@@ -1,6 +1,7 @@
 //! An engine inside the process, for tests and for services that run once.
 
 mod engine;
+mod fenced;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -85,6 +86,7 @@ struct Shared {
     state: Mutex<State>,
     engines: Mutex<Vec<Weak<MemoryEngine>>>,
     sessions: AtomicU64,
+    terms: AtomicU64,
 }
 
 impl Shared {

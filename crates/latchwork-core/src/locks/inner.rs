@@ -40,6 +40,8 @@ pub(crate) struct Inner {
     pub(crate) leaked: Mutex<HashMap<PoolId, Vec<(u32, Grant)>>>,
     /// What the pools that have gone had counted.
     gone_pools: Mutex<Counters>,
+    /// The sessions that fenced locks are held on, by their numbers.
+    fenced: Mutex<HashMap<u64, Arc<SessionHealth>>>,
     closed: AtomicBool,
     /// Notified at each release once the locks are closed.
     given_up: Notify,
@@ -72,6 +74,7 @@ impl Inner {
             leaked: Mutex::new(HashMap::new()),
             gone_pools: Mutex::new(Counters::default()),
             hand_over,
+            fenced: Mutex::default(),
             closed: AtomicBool::new(false),
             given_up: Notify::new(),
         });
@@ -148,7 +151,19 @@ impl Inner {
             .filter(|(id, _)| pools.iter().all(|pool| pool.id() != **id))
             .map(|(_, slots)| slots.iter().filter(|(_, grant)| !grant.session().is_lost()).count())
             .sum();
-        locks + permits + leaked
+        let fenced = lock(&self.fenced).values().filter(|session| !session.is_lost()).count();
+        locks + permits + leaked + fenced
+    }
+
+    /// Counts a fenced guard.
+    pub(crate) fn fenced_begins(&self, session: &Arc<SessionHealth>) {
+        lock(&self.fenced).insert(session.id(), Arc::clone(session));
+    }
+
+    /// Counts it no more.
+    pub(crate) fn fenced_ends(&self, session: &SessionHealth) {
+        lock(&self.fenced).remove(&session.id());
+        self.tell_given_up();
     }
 
     /// Whether something that was given up is on its way back to the engine.

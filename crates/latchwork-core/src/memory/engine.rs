@@ -11,12 +11,12 @@ use std::{
 
 use tokio::{runtime::Handle, sync::oneshot};
 
-use super::Shared;
+use super::{Shared, fenced};
 use crate::{
     clock::{Clock, Moment},
     engine::{
-        AcquireRequest, AnnounceRequest, Announced, Attempt, Engine, EngineError, EngineErrorKind, EngineEvents, Grant,
-        ReleaseRequest, SlotsRequest,
+        AcquireRequest, AnnounceRequest, Announced, Attempt, Engine, EngineError, EngineErrorKind, EngineEvents,
+        FencedRequest, Grant, ReleaseRequest, SlotsRequest,
     },
     key::Key,
     locks::lock,
@@ -33,6 +33,8 @@ pub(super) struct MemoryEngine {
     session: Mutex<Arc<SessionHealth>>,
     events: OnceLock<EngineEvents>,
     closed: AtomicBool,
+    /// The sessions of fenced locks, each of which holds one.
+    pub(super) fenced: Mutex<Vec<Arc<SessionHealth>>>,
 }
 
 impl MemoryEngine {
@@ -44,6 +46,7 @@ impl MemoryEngine {
             session,
             events: OnceLock::new(),
             closed: AtomicBool::new(false),
+            fenced: Mutex::default(),
         }
     }
 
@@ -52,7 +55,14 @@ impl MemoryEngine {
         let lost = engines
             .iter()
             .map(|engine| std::mem::replace(&mut *lock(&engine.session), begin_session(shared)));
-        Self::end(shared, &lost.collect::<Vec<_>>(), engines.iter().map(Arc::as_ref));
+        let mut lost: Vec<_> = lost.collect();
+        // Told to no gate, but by themselves; so they come behind those that are told with their engine.
+        lost.extend(
+            engines
+                .iter()
+                .flat_map(|engine| std::mem::take(&mut *lock(&engine.fenced))),
+        );
+        Self::end(shared, &lost, engines.iter().map(Arc::as_ref));
     }
 
     /// Ends sessions, and then tells all whom that concerns.
@@ -76,6 +86,16 @@ impl MemoryEngine {
 
     pub(super) fn session(&self) -> Arc<SessionHealth> {
         Arc::clone(&lock(&self.session))
+    }
+
+    /// All sessions, the one of the gate first.
+    fn sessions(&self) -> Vec<Arc<SessionHealth>> {
+        let fenced = std::mem::take(&mut *lock(&self.fenced));
+        std::iter::once(self.session()).chain(fenced).collect()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     fn ask_for_slots(&self, request: SlotsRequest) {
@@ -167,6 +187,10 @@ impl Engine for MemoryEngine {
         }
     }
 
+    fn acquire_fenced(&self, request: FencedRequest) {
+        fenced::begin(&self.this, &self.shared, request);
+    }
+
     fn announce(&self, request: AnnounceRequest) {
         let session = self.session();
         let mut state = lock(&self.shared.state);
@@ -186,7 +210,7 @@ impl Engine for MemoryEngine {
 
     fn close(&self, done: oneshot::Sender<()>) {
         self.closed.store(true, Ordering::Release);
-        Self::end(&self.shared, &[self.session()], std::iter::once(self));
+        Self::end(&self.shared, &self.sessions(), std::iter::once(self));
         // Whoever closed may have gone.
         let _ = done.send(());
     }
@@ -202,7 +226,7 @@ impl Engine for MemoryEngine {
 
 impl Drop for MemoryEngine {
     fn drop(&mut self) {
-        Self::end(&self.shared, &[self.session()], std::iter::once(&*self));
+        Self::end(&self.shared, &self.sessions(), std::iter::once(&*self));
     }
 }
 
@@ -246,7 +270,7 @@ impl Drop for Later {
     }
 }
 
-fn begin_session(shared: &Shared) -> Arc<SessionHealth> {
+pub(super) fn begin_session(shared: &Shared) -> Arc<SessionHealth> {
     let id = shared.sessions.fetch_add(1, Ordering::Relaxed) + 1;
     Arc::new(SessionHealth::new(id, Clock::system(), Moment::NEVER))
 }

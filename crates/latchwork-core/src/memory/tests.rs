@@ -2,6 +2,7 @@
 
 mod cancellation;
 mod exclusion;
+mod fenced;
 mod limits;
 mod loss;
 mod slots;

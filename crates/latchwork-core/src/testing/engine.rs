@@ -11,8 +11,8 @@ use crate::{
     Locks, LocksOptions,
     clock::{Clock, ClockHand, Moment},
     engine::{
-        AcquireRequest, AnnounceRequest, Attempt, Engine, EngineError, EngineErrorKind, EngineEvents, Grant,
-        ReleaseRequest, SlotsRequest,
+        AcquireRequest, AnnounceRequest, Attempt, Engine, EngineError, EngineErrorKind, EngineEvents, FencedRequest,
+        Grant, ReleaseRequest, SlotsRequest,
     },
     key::Key,
     locks::lock,
@@ -162,6 +162,9 @@ impl Engine for ScriptedEngine {
     fn take_slots(&self, request: SlotsRequest) {
         lock(&self.state).slots.push_back(request);
     }
+
+    /// Answers that the connection was lost: nobody asks for these here.
+    fn acquire_fenced(&self, _: FencedRequest) {}
 
     fn announce(&self, _: AnnounceRequest) {}
 

@@ -12,8 +12,8 @@ use crate::{
     Locks, LocksOptions, Moment,
     clock::Clock,
     engine::{
-        AcquireRequest, AnnounceRequest, Attempt, Engine, EngineError, EngineEvents, Grant, ReleaseRequest,
-        SlotsRequest,
+        AcquireRequest, AnnounceRequest, Attempt, Engine, EngineError, EngineEvents, FencedRequest, Grant,
+        ReleaseRequest, SlotsRequest,
     },
     key::Key,
     locks::lock,
@@ -96,6 +96,9 @@ impl Engine for Watching {
     }
 
     fn take_slots(&self, _: SlotsRequest) {}
+
+    /// Answers that the connection was lost: nobody asks for these here.
+    fn acquire_fenced(&self, _: FencedRequest) {}
 
     fn announce(&self, _: AnnounceRequest) {}
 

@@ -1,0 +1,169 @@
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use tokio::{
+    sync::oneshot,
+    time::{Sleep, sleep},
+};
+
+use super::FencedGuard;
+use crate::{
+    clock::Moment,
+    engine::{EngineError, FencedGrant, FencedReply, FencedRequest},
+    error::AcquireError,
+    key::{Key, KeyError},
+    locks::Inner,
+    mode::Mode,
+};
+
+/// Collects how a key is to be acquired fenced. It becomes a future once it is given a limit.
+#[must_use = "nothing is acquired before this is given a limit and awaited"]
+pub struct FencedBuilder {
+    inner: Arc<Inner>,
+    key: Result<Key, KeyError>,
+    mode: Mode,
+}
+
+impl FencedBuilder {
+    pub(crate) const fn new(inner: Arc<Inner>, key: Result<Key, KeyError>) -> Self {
+        Self {
+            inner,
+            key,
+            mode: Mode::Exclusive,
+        }
+    }
+
+    /// Shares the key with other shared holders. Default: exclusive.
+    pub fn shared(self) -> Self {
+        Self {
+            mode: Mode::Shared,
+            ..self
+        }
+    }
+
+    /// Waits for at most `limit`. It covers everything: a connection, its age, the queue in the server, and the
+    /// transactions of the last holder. It runs from the first poll.
+    pub fn within(self, limit: Duration) -> AcquireFenced {
+        self.build(Some(limit))
+    }
+
+    /// Waits for as long as it takes.
+    pub fn without_limit(self) -> AcquireFenced {
+        self.build(None)
+    }
+
+    fn build(self, limit: Option<Duration>) -> AcquireFenced {
+        AcquireFenced {
+            inner: self.inner,
+            key: self.key,
+            mode: self.mode,
+            limit,
+            asked: None,
+        }
+    }
+}
+
+impl fmt::Debug for FencedBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FencedBuilder")
+            .field("key", &self.key)
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Waits for a key and returns its fenced guard.
+///
+/// # Cancel safety
+///
+/// The future may be dropped at any time. A wait in the server's queue is ended by a cancel request, at the latest with its
+/// slice (5 s by default), and what was granted meanwhile is given up at once.
+///
+/// # Errors
+///
+/// See [`AcquireError`]; [`AcquireError::TimedOut`] when the limit has run out while others held the key, or their
+/// transactions had not ended.
+#[must_use = "futures do nothing unless awaited"]
+pub struct AcquireFenced {
+    inner: Arc<Inner>,
+    key: Result<Key, KeyError>,
+    mode: Mode,
+    limit: Option<Duration>,
+    asked: Option<Asked>,
+}
+
+struct Asked {
+    answer: oneshot::Receiver<Result<Option<FencedGrant>, EngineError>>,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl AcquireFenced {
+    fn ask(inner: &Inner, key: Key, mode: Mode, limit: Option<Duration>) -> Asked {
+        let (reply, answer) = FencedReply::new();
+        let until = limit.map_or(Moment::NEVER, |limit| inner.clock.now().after(limit));
+        inner.engine.acquire_fenced(FencedRequest::new(key, mode, until, reply));
+        Asked {
+            answer,
+            timer: limit.map(|limit| Box::pin(sleep(limit))),
+        }
+    }
+
+    /// An outage is not contention.
+    fn out_of_time(&self, key: Key) -> AcquireError {
+        match self.inner.engine.outage() {
+            Some(error) => AcquireError::from_engine(key, &error),
+            None => AcquireError::TimedOut {
+                key,
+                limit: self.limit.unwrap_or_default(),
+            },
+        }
+    }
+}
+
+impl Future for AcquireFenced {
+    type Output = Result<FencedGuard, AcquireError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let key = match &this.key {
+            Ok(key) => *key,
+            Err(error) => return Poll::Ready(Err(error.clone().into())),
+        };
+        if this.inner.is_closed() {
+            return Poll::Ready(Err(AcquireError::Closed));
+        }
+        let asked = this
+            .asked
+            .get_or_insert_with(|| Self::ask(&this.inner, key, this.mode, this.limit));
+        if let Poll::Ready(answer) = Pin::new(&mut asked.answer).poll(context) {
+            return Poll::Ready(match answer.unwrap_or_else(|_| Err(EngineError::connection_lost())) {
+                Ok(Some(grant)) => Ok(FencedGuard::new(Arc::clone(&this.inner), grant)),
+                Ok(None) => Err(this.out_of_time(key)),
+                Err(error) => Err(AcquireError::from_engine(key, &error)),
+            });
+        }
+        let Some(timer) = &mut asked.timer else {
+            return Poll::Pending;
+        };
+        ready!(timer.as_mut().poll(context));
+        // Nobody waits for the answer any more, which the engine sees.
+        asked.answer.close();
+        Poll::Ready(Err(this.out_of_time(key)))
+    }
+}
+
+impl fmt::Debug for AcquireFenced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AcquireFenced")
+            .field("key", &self.key)
+            .field("mode", &self.mode)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
