@@ -43,7 +43,7 @@ mod wait;
 pub use error::XactLockError;
 pub use keys::KeySet;
 pub use locked::{LockedError, XactOptions};
-pub use request::XactRequest;
+pub use request::{FencedLimits, XactRequest};
 pub use wait::{XactStatement, XactWait};
 
 /// What a driver or the server says.

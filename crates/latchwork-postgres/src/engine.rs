@@ -5,8 +5,8 @@ use std::{fmt, sync::Arc};
 use latchwork_core::{
     Clock, Key,
     engine::{
-        AcquireRequest, AnnounceRequest, Attempt, Engine, EngineError, EngineErrorKind, EngineEvents, ReleaseRequest,
-        SlotsRequest,
+        AcquireRequest, AnnounceRequest, Attempt, Engine, EngineError, EngineErrorKind, EngineEvents, FencedRequest,
+        ReleaseRequest, SlotsRequest,
     },
 };
 use tokio::sync::oneshot;
@@ -93,6 +93,13 @@ impl Engine for PostgresEngine {
             session.inbox.push(|work| work.slots.push(request));
             session.unclaim(1);
         }
+    }
+
+    fn acquire_fenced(&self, request: FencedRequest) {
+        if let Some(error) = self.refusal(true) {
+            return request.reply.send(Err(error));
+        }
+        self.shared.fenced.assign(&self.shared, request);
     }
 
     fn announce(&self, request: AnnounceRequest) {

@@ -31,6 +31,15 @@ pub enum StatementError {
         /// The number of locks held.
         held: usize,
     },
+    /// This process holds and waits for as many fenced locks as it may.
+    #[error(
+        "this process holds and waits for {sessions} fenced locks, each on a session of its own, as many as it may; use \
+         fewer, or set fenced_sessions"
+    )]
+    TooManyFenced {
+        /// The number of sessions.
+        sessions: usize,
+    },
     /// Somebody cancelled our statement.
     #[error("somebody has cancelled the statement on the server")]
     Cancelled {
@@ -96,7 +105,9 @@ impl StatementError {
 
     const fn kind(&self) -> EngineErrorKind {
         match self {
-            Self::LockTableFull { .. } | Self::TooManyHeld { .. } => EngineErrorKind::CapacityExceeded,
+            Self::LockTableFull { .. } | Self::TooManyHeld { .. } | Self::TooManyFenced { .. } => {
+                EngineErrorKind::CapacityExceeded
+            }
             Self::TablesMissing { .. } | Self::TablesForbidden { .. } => EngineErrorKind::Setup,
             Self::Silent { .. } => EngineErrorKind::Unavailable,
             Self::SessionEnded { .. } => EngineErrorKind::ConnectionLost,

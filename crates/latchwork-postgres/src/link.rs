@@ -15,7 +15,7 @@ use std::{
 
 use latchwork_core::{Clock, Key, Mode, Moment, SessionHealth};
 use tokio::time::{Instant, Sleep, sleep};
-use tokio_postgres::{Client, Error as DriverError, Row};
+use tokio_postgres::{Client, Error as DriverError, Row, SimpleQueryMessage};
 
 use crate::{
     connect::{Canceller, Connected, Wire},
@@ -276,6 +276,19 @@ impl Link {
         Ok(rows.iter().filter_map(own_lock).collect())
     }
 
+    /// Releases a key, and returns whether it was held. An unlock that is cancelled may have happened all the same.
+    pub(crate) async fn unlock(&mut self, key: Key, mode: Mode) -> Result<bool, End> {
+        loop {
+            let (client, unlock) = (Arc::clone(&self.client), sql::unlock(key, mode));
+            match self.call(async move { client.simple_query(&unlock).await }).await? {
+                Ok(rows) => return Ok(is_true(&rows)),
+                Err(error) if !is_cancelled(&error) => return Err(End::Closed(Some(error))),
+                Err(_) if !self.own_locks().await?.contains(&(key, mode)) => return Ok(true),
+                Err(_) => {}
+            }
+        }
+    }
+
     /// Ends the session, taking leave of the server.
     pub(crate) async fn close(self) {
         let Self {
@@ -349,6 +362,15 @@ impl fmt::Debug for Link {
             .field("held", &self.held)
             .finish_non_exhaustive()
     }
+}
+
+/// Whether the last row of a simple query says true.
+pub(crate) fn is_true(messages: &[SimpleQueryMessage]) -> bool {
+    let rows = messages.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row.get(0) == Some("t")),
+        _ => None,
+    });
+    rows.last().unwrap_or(false)
 }
 
 /// Reads a row of [`sql::OWN_LOCKS`].

@@ -39,6 +39,8 @@ pub struct PostgresOptions {
     pub wait_slice: Duration,
     /// The most sessions that wait in the server. Wants beyond that number poll. Default 4.
     pub waiter_sessions: usize,
+    /// The most fenced locks that this process holds and waits for at once; each has a session of its own. Default 8.
+    pub fenced_sessions: usize,
     /// How many locks one session holds before a further session is opened. Default 2,000.
     pub locks_per_session: usize,
     /// The most locks that this process holds. Default: a quarter of the server's lock table.
@@ -55,6 +57,7 @@ impl Default for PostgresOptions {
             poll_interval: Duration::from_millis(50),
             wait_slice: Duration::from_secs(5),
             waiter_sessions: 4,
+            fenced_sessions: 8,
             locks_per_session: 2_000,
             max_locks: None,
         }
@@ -108,6 +111,13 @@ impl PostgresOptions {
     #[must_use]
     pub const fn with_waiter_sessions(mut self, sessions: usize) -> Self {
         self.waiter_sessions = sessions;
+        self
+    }
+
+    /// Sets the most fenced locks that this process holds and waits for at once.
+    #[must_use]
+    pub const fn with_fenced_sessions(mut self, sessions: usize) -> Self {
+        self.fenced_sessions = sessions;
         self
     }
 

@@ -21,6 +21,7 @@ use crate::{
     config::Config,
     connect::{self, ConnectError, Connected, SessionSettings},
     error::{StatementError, unreachable},
+    fenced::FencedPool,
     identity::Identity,
     link::{Link, OnSilence},
     lock_session::LockSession,
@@ -54,6 +55,7 @@ pub(crate) struct Shared {
     pub(crate) room: Room,
     pub(crate) waits: Arc<Waits>,
     pub(crate) waiters: WaiterPool,
+    pub(crate) fenced: FencedPool,
     primary: OnceLock<Arc<LockSession>>,
     further: Mutex<Vec<Arc<LockSession>>>,
     /// Until when no further session is opened, because one could not connect.
@@ -87,6 +89,7 @@ impl Shared {
             room: Room::new(options.max_locks.unwrap_or(usize::MAX)),
             waits: Arc::new(Waits::default()),
             waiters: WaiterPool::new(options.waiter_sessions),
+            fenced: FencedPool::new(options.fenced_sessions),
             primary: OnceLock::new(),
             further: Mutex::default(),
             runtime,
@@ -246,6 +249,7 @@ impl Shared {
             self.sessions().iter().for_each(|session| session.inbox.close());
         }
         self.waiters.close();
+        self.fenced.close();
     }
 
     /// Resolves when all tasks have ended.

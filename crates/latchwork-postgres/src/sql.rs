@@ -167,6 +167,31 @@ pub(crate) fn wait_slice(key: Key, mode: Mode, limit: Duration) -> String {
     )
 }
 
+/// Waits for at most `limit` for each of these keys until nobody has it, takes none of them, and says whether nobody did.
+/// Quiet, as [`wait_slice`] is.
+pub(crate) fn drain_slice(keys: &[Key], limit: Duration) -> String {
+    let limit = limit.as_millis().max(1);
+    let waits = keys
+        .iter()
+        .map(|key| format!("PERFORM pg_catalog.pg_advisory_xact_lock({}); ", key.sql_arguments()));
+    let says = |answer| format!("PERFORM pg_catalog.set_config('latchwork.drained', '{answer}', true); ");
+    format!(
+        "SET LOCAL lock_timeout = '{limit}'; \
+         DO $latchwork$ BEGIN {}{}EXCEPTION WHEN lock_not_available OR deadlock_detected THEN {}END $latchwork$; \
+         SELECT pg_catalog.current_setting('latchwork.drained', true)",
+        waits.collect::<String>(),
+        says("t"),
+        says("f"),
+    )
+}
+
+/// A number that grows with each transaction of the cluster, in two halves, and that no crash takes back: it is flushed.
+/// In a transaction of its own.
+pub(crate) const TERM: &str = "BEGIN; SET LOCAL synchronous_commit = on; \
+     SELECT pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8), \
+     pg_catalog.pg_current_xact_id()::pg_catalog.text, \
+     pg_catalog.pg_logical_emit_message(true, 'latchwork', ''); COMMIT";
+
 /// Tries a key once, shared.
 pub(crate) fn try_shared(key: Key) -> String {
     format!("SELECT pg_catalog.pg_try_advisory_lock_shared({})", key.sql_arguments())

@@ -6,47 +6,30 @@
 use std::{future::Future, pin::pin, sync::Arc, time::Duration};
 
 use latchwork_core::{
-    Key, Mode, Moment,
+    Moment,
     engine::{EngineError, EngineErrorKind, Grant, ReleaseRequest},
 };
-use tokio::{
-    sync::mpsc,
-    time::{sleep, timeout},
-};
-use tokio_postgres::SimpleQueryMessage;
+use tokio::{sync::mpsc, time::sleep};
 
 use crate::{
     error::{StatementError, connection_lost},
     link::{End, Link},
     queue::Message,
+    quiet_slice::{Slice, slice},
     room::Reservation,
     shared::Shared,
     sql,
-    sqlstate::is_cancelled,
     wait::Wait,
 };
 
 /// How long a session is kept that nobody waits on.
 const KEEP_IDLE: Duration = Duration::from_secs(30);
 
-/// A slice that ends this soon is not worth a cancel request, which writes a line to the server's log.
-const ENDS_SOON: Duration = Duration::from_millis(60);
-
-/// A cancel request that the server takes before it has begun the statement stops nothing, so it is sent again.
-const CANCEL_AGAIN: Duration = Duration::from_millis(20);
-
 /// The task that owns one waiter session.
 pub(crate) struct Waiter {
     shared: Arc<Shared>,
     number: u64,
     messages: mpsc::UnboundedReceiver<Message>,
-}
-
-/// How a slice has ended.
-enum Slice {
-    Granted,
-    NotGranted,
-    Failed(EngineError),
 }
 
 impl Waiter {
@@ -110,7 +93,7 @@ impl Waiter {
             return Ok(());
         }
         let request = self.next_release(link).await?;
-        match Self::release(link, key, mode).await {
+        match link.unlock(key, mode).await {
             Ok(true) => {}
             Ok(false) => {
                 request.reply.send(Ok(false));
@@ -126,20 +109,6 @@ impl Waiter {
         self.shared.waiters.let_go(link.health.id());
         request.reply.send(Ok(true));
         Ok(())
-    }
-
-    /// Releases the one key that is held, and returns whether it was. An unlock that is cancelled may have happened all
-    /// the same.
-    async fn release(link: &mut Link, key: Key, mode: Mode) -> Result<bool, End> {
-        loop {
-            let (client, unlock) = (Arc::clone(&link.client), sql::unlock(key, mode));
-            match link.call(async move { client.simple_query(&unlock).await }).await? {
-                Ok(rows) => return Ok(is_true(&rows)),
-                Err(error) if !is_cancelled(&error) => return Err(End::Closed(Some(error))),
-                Err(_) if link.own_locks().await?.is_empty() => return Ok(true),
-                Err(_) => {}
-            }
-        }
     }
 
     /// Waits until the key is granted or nobody wants it any more. Returns whether it is held.
@@ -196,47 +165,12 @@ impl Waiter {
 
     /// Waits in the server's queue once.
     async fn slice(&self, link: &mut Link, wait: &Wait) -> Result<Slice, End> {
-        let begun = self.shared.clock.now();
         // At its limit a wait ends by itself, without a cancel request.
-        let slice = Shared::jittered(self.shared.options.wait_slice).min(wait.until().since(begun));
-        let ends = begun.after(slice);
-        let (client, canceller) = (Arc::clone(&link.client), link.canceller.clone());
-        let sql = sql::wait_slice(wait.request().key, wait.request().mode, slice);
-        let limit = slice + self.shared.options.timing.ping_limit();
-        let mut statement = pin!(link.call_within(limit, async move { client.simple_query(&sql).await }));
-        let answer = tokio::select! {
-            biased;
-            answer = &mut statement => answer,
-            () = wait.abandoned() => {
-                if ends.since(self.shared.clock.now()) < ENDS_SOON {
-                    statement.await
-                } else {
-                    loop {
-                        let (ended, cancelled) =
-                            tokio::join!(timeout(CANCEL_AGAIN, statement.as_mut()), canceller.cancel());
-                        if let Err(error) = cancelled {
-                            // It might still arrive, and hit whatever this session does next.
-                            tracing::debug!(target: "latchwork::postgres", %error, "a wait could not be cancelled");
-                            if ended.is_err() {
-                                statement.await?.ok();
-                            }
-                            return Err(End::Asked);
-                        }
-                        if let Ok(answer) = ended {
-                            break answer;
-                        }
-                    }
-                }
-            }
-        };
-        Ok(match answer? {
-            Ok(rows) if is_true(&rows) => Slice::Granted,
-            Ok(_) => Slice::NotGranted,
-            Err(error) if error.as_db_error().is_some() => {
-                Slice::Failed(StatementError::from_driver(error).into_engine())
-            }
-            Err(error) => return Err(End::Closed(Some(error))),
-        })
+        let left = wait.until().since(self.shared.clock.now());
+        let length = Shared::jittered(self.shared.options.wait_slice).min(left);
+        let sql = sql::wait_slice(wait.request().key, wait.request().mode, length);
+        let patience = self.shared.options.timing.ping_limit();
+        slice(link, sql, length, patience, wait.abandoned()).await
     }
 
     /// Releases whatever a failed, cancelled or unwanted slice has left.
@@ -310,13 +244,4 @@ impl Waiter {
         }
         Ok(message)
     }
-}
-
-/// Whether the last row of a simple query says true.
-fn is_true(messages: &[SimpleQueryMessage]) -> bool {
-    let rows = messages.iter().filter_map(|message| match message {
-        SimpleQueryMessage::Row(row) => Some(row.get(0) == Some("t")),
-        _ => None,
-    });
-    rows.last().unwrap_or(false)
 }

@@ -3,6 +3,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::{Cause, KeySet};
+use crate::Key;
 
 /// Why a transaction did not get its locks. It has all that it asked for, or none.
 #[derive(Debug, Error)]
@@ -15,6 +16,13 @@ pub enum XactLockError {
         keys: KeySet,
         /// The limit that ran out.
         limit: Duration,
+    },
+    /// The grant that the transaction was to prove is not in force: it was given up, or lost, and another may have begun.
+    /// Roll back, and acquire the lock anew.
+    #[error("the fenced grant of key {key} is not in force any more; roll back, and acquire the lock anew")]
+    Superseded {
+        /// The key of the lock.
+        key: Key,
     },
     /// The connection has no transaction open, so that the lock would have ended at once. Nothing is locked.
     #[error("{keys} not locked, since no transaction is open on this connection; begin one first")]

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use super::{XactRequest, XactStatement};
-use crate::{Key, Mode};
+use super::{FencedLimits, XactRequest, XactStatement};
+use crate::{Key, Mode, fence::Fence};
 
 /// What the server answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(super) enum Outcome {
     /// The server's lock table has no room.
     Full,
     Standby,
+    /// The grant to be proved is not in force.
+    Superseded,
     /// The statement is a transaction of its own.
     NoTransaction,
     /// The isolation level.
@@ -35,6 +37,7 @@ impl Outcome {
             "deadlock" => Self::Deadlock,
             "full" => Self::Full,
             "standby" => Self::Standby,
+            "superseded" => Self::Superseded,
             "no transaction" => Self::NoTransaction,
             other => match other.strip_prefix(ISOLATED) {
                 Some(isolation) => Self::Stale(isolation.to_owned()),
@@ -83,8 +86,60 @@ pub(super) fn slice(request: &XactRequest, limit: Duration) -> XactStatement {
     let waits = waits.collect::<String>() + "PERFORM pg_catalog.set_config('lock_timeout', before, true); ";
     let declares = "DECLARE before pg_catalog.text := pg_catalog.current_setting('lock_timeout'); \
          begun pg_catalog.timestamptz := pg_catalog.clock_timestamp(); ";
+    let waits = waits
+        + &request
+            .fence
+            .map(|(_, limits)| ends_by_itself(limits))
+            .unwrap_or_default();
+    let answer = match &request.fence {
+        Some((fence, _)) => format!(
+            "CASE WHEN {ANSWER} OPERATOR(pg_catalog.<>) 'granted'::pg_catalog.text OR {} THEN {ANSWER} \
+             ELSE 'superseded'::pg_catalog.text END",
+            in_force(fence)
+        ),
+        None => ANSWER.to_owned(),
+    };
     let block = block(request, declares, &waits);
-    XactStatement::new(Some(block), ask(request, ANSWER), limit)
+    XactStatement::new(Some(block), ask(request, &answer), limit)
+}
+
+/// A transaction that is paused must not keep the next holder waiting for ever.
+fn ends_by_itself(limits: FencedLimits) -> String {
+    let millis = |limit: Duration| limit.as_millis().clamp(1, i32::MAX as u128);
+    let (idle, whole) = (millis(limits.idle), millis(limits.transaction));
+    format!(
+        "PERFORM pg_catalog.set_config('idle_in_transaction_session_timeout', '{idle}', true); \
+         IF pg_catalog.current_setting('server_version_num')::pg_catalog.int4 OPERATOR(pg_catalog.>=) 170000 THEN \
+         PERFORM pg_catalog.set_config('transaction_timeout', '{whole}', true); END IF; "
+    )
+}
+
+/// Whether one session holds the lock and the grant's own key, in one look at the lock table.
+fn in_force(fence: &Fence) -> String {
+    let is = |column: &str, value: &dyn std::fmt::Display, kind: &str| {
+        format!("{column} OPERATOR(pg_catalog.=) '{value}'::pg_catalog.{kind}")
+    };
+    let holds = |key: Key, mode| {
+        let mode = match mode {
+            Mode::Exclusive => "ExclusiveLock",
+            Mode::Shared => "ShareLock",
+        };
+        let parts = [
+            is("classid", &key.classid(), "oid"),
+            is("objid", &key.objid(), "oid"),
+            is("objsubid", &key.objsubid(), "int2"),
+            is("mode", &mode, "text"),
+        ];
+        format!("({})", parts.join(" AND "))
+    };
+    format!(
+        "EXISTS (SELECT 1 FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory'::pg_catalog.text \
+         AND granted AND database OPERATOR(pg_catalog.=) (SELECT oid FROM pg_catalog.pg_database \
+         WHERE datname OPERATOR(pg_catalog.=) pg_catalog.current_database()) AND ({} OR {}) \
+         GROUP BY pid HAVING pg_catalog.count(*) OPERATOR(pg_catalog.=) 2::pg_catalog.int8)",
+        holds(fence.key(), fence.mode()),
+        holds(fence.grant_key(), Mode::Exclusive),
+    )
 }
 
 /// What is left of `millis` since the block has begun, at least 1 ms and never more than all, whatever the clock does.

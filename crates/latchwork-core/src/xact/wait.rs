@@ -78,7 +78,14 @@ impl XactWait {
     #[expect(clippy::should_implement_trait, reason = "an iterator has no end with an error")]
     pub fn next(&mut self) -> Result<Option<XactStatement>, XactLockError> {
         let left = match (&self.state, &self.patience) {
-            (State::New, _) => return Ok(Some(sql::attempt(&self.request))),
+            (State::New, patience) => {
+                return Ok(Some(match (self.request.fence, patience) {
+                    (None, _) => sql::attempt(&self.request),
+                    // A grant that is being made has the key for a moment.
+                    (Some(_), Patience::Within(limit)) => sql::slice(&self.request, SLICE.min(*limit)),
+                    (Some(_), _) => sql::slice(&self.request, SLICE),
+                }));
+            }
             (State::Granted, _) | (State::Busy, Patience::None) => return Ok(None),
             (State::Busy, Patience::Endless) => Duration::MAX,
             (State::Busy, Patience::Within(limit)) => {
@@ -114,6 +121,11 @@ impl XactWait {
             Outcome::Full => {
                 let (keys, source) = (keys(), None);
                 return Err(XactLockError::LockTableFull { keys, source });
+            }
+            Outcome::Superseded => {
+                let key = self.request.fence.map(|(fence, _)| fence.key());
+                let key = key.expect("only a fence that was to be proved can be superseded");
+                return Err(XactLockError::Superseded { key });
             }
             Outcome::Standby => return Err(XactLockError::Standby { keys: keys() }),
             Outcome::NoTransaction => return Err(XactLockError::NoTransaction { keys: keys() }),
