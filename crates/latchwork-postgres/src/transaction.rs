@@ -22,7 +22,8 @@ use std::time::Duration;
 
 use latchwork_core::{
     Mode,
-    xact::{XactRequest, XactWait},
+    fence::Fence,
+    xact::{FencedLimits, XactRequest, XactWait},
 };
 use tokio_postgres::Client;
 
@@ -58,6 +59,15 @@ pub trait TransactionExt: sealed::HasClient {
     /// Describes a shared lock on a key or several, which excludes exclusive ones only.
     fn xact_lock_shared(&self, keys: impl Into<KeySet>) -> XactLock<'_> {
         XactLock::new(self.driver_client(), XactRequest::new(keys).with_mode(Mode::Shared))
+    }
+
+    /// Describes the proof of a [`Fence`](latchwork_core::fence::Fence): from it on until the transaction ends, no later
+    /// grant of that lock is handed out. It has to be the first thing that the transaction does, not under a savepoint, and
+    /// in READ COMMITTED. A limit that is too short for the server's answer proves nothing.
+    ///
+    /// [`XactLockError::Superseded`] says that the grant is not in force any more.
+    fn prove_fence(&self, fence: &Fence, limits: FencedLimits) -> XactLock<'_> {
+        XactLock::new(self.driver_client(), XactRequest::fenced(fence, limits))
     }
 
     /// Takes an exclusive lock on a key, or on several, if all are free, in one round trip. `false` means that somebody else has one; none is taken then.

@@ -6,6 +6,7 @@ mod conformance;
 mod connecting;
 mod crowds;
 mod fake_server;
+mod fenced;
 mod holders;
 mod http;
 mod inspection;

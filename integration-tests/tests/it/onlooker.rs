@@ -117,12 +117,11 @@ impl Onlooker {
         self.locks("granted").await
     }
 
-    /// Whether others hold a key that is a bigint.
+    /// Whether others hold a key.
     pub(crate) async fn sees_held(&self, key: Key) -> bool {
-        let key = key.as_bigint().unwrap();
-        let (high, low) = ((key >> 32) as u32, key as u32);
-        let which = format!("granted AND objsubid = 1 AND classid = {high} AND objid = {low}");
-        self.locks(&which).await == 1
+        let (classid, objid, objsubid) = (key.classid(), key.objid(), key.objsubid());
+        let which = format!("granted AND objsubid = {objsubid} AND classid = {classid} AND objid = {objid}");
+        self.locks(&which).await > 0
     }
 
     /// How many sessions queue for an advisory lock.

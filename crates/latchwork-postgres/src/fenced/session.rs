@@ -315,6 +315,10 @@ impl FencedSession {
     async fn next_request(&mut self, link: &mut Link) -> Result<FencedRequest, End> {
         let leave = self.shared.clock.now().after(KEEP_IDLE);
         loop {
+            // The word of it may have come while somebody waited for a lock.
+            if self.shared.is_closing() {
+                return Err(End::Asked);
+            }
             let now = self.shared.clock.now();
             let mut timer = pin!(sleep(link.ping_due().min(leave).since(now)));
             let messages = &mut self.messages;
