@@ -45,7 +45,7 @@ struct Refused;
 async fn work(client: &mut Client, fence: &Fence, term: &str, shared: bool) -> Result<bool, Refused> {
     let transaction = proved(client, fence).await.map_err(|_| Refused)?;
     let insert = format!("INSERT INTO work (term, shared) VALUES ('{term}', {shared})");
-    let sleep = format!("SELECT pg_sleep({})", fastrand::f64() * 0.004);
+    let sleep = format!("SELECT pg_sleep({})", fastrand::f64() * 0.03);
     let mut done = transaction.batch_execute(&insert).await;
     if done.is_ok() && fastrand::bool() {
         done = transaction.batch_execute(&sleep).await;
@@ -139,8 +139,8 @@ async fn nobody_works_after_a_later_grant_has_begun(through_pooler: bool) {
     );
     println!("{grants} grants, {committed} transactions, {refused} refused, {late} too late");
     assert_eq!(late, "0");
-    assert!(grants.parse::<usize>().unwrap() > 10, "{grants}");
-    assert!(committed > 20 && refused > 5, "{committed} {refused}");
+    assert!(grants.parse::<usize>().unwrap() > 3, "{grants}");
+    assert!(committed > 5 && refused > 0, "{committed} {refused}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
