@@ -409,35 +409,22 @@ async fn without_the_table_requests_are_refused_in_time_and_nothing_else_is<S: S
     shop.close().await;
 }
 
-/// Every scenario, on one server.
-macro_rules! every_scenario_on {
-    ($server:ty) => {
-        scenarios_on!(
-            $server:
-            who_repeats_a_request_is_given_the_first_response_and_nothing_is_done_again,
-            of_many_at_once_with_one_key_one_is_carried_out,
-            a_key_with_another_request_is_refused_and_other_users_and_routes_have_keys_of_their_own,
-            a_request_without_a_proper_key_is_refused_unless_keys_are_optional,
-            a_request_in_flight_is_refused_and_its_client_may_leave,
-            a_handler_that_is_cancelled_leaves_nothing_and_the_retry_runs_at_once,
-            the_servers_end_of_the_session_takes_the_claim_along,
-            what_does_not_succeed_is_rolled_back_and_runs_again,
-            a_response_that_is_too_large_or_a_stream_arrives_whole_and_is_not_made_twice,
-            a_body_over_the_cap_is_refused_however_it_is_sent_and_one_at_the_cap_arrives,
-            work_outside_the_database_is_done_once_and_nobody_guesses_how_it_ended,
-            a_record_that_has_expired_is_not_replayed_and_is_swept,
-            a_sweep_deletes_all_that_has_expired,
-            who_repeats_work_outside_the_database_at_once_with_others_is_given_the_response,
-            work_outside_the_database_whose_end_is_not_stored_is_not_said_to_be_undone,
-            without_the_table_requests_are_refused_in_time_and_nothing_else_is,
-        );
-    };
-}
-
-mod axum {
-    every_scenario_on!(super::servers::Axum);
-}
-
-mod actix {
-    every_scenario_on!(super::servers::Actix);
-}
+on_each_framework!(
+    crate::http::idempotency::servers:
+    who_repeats_a_request_is_given_the_first_response_and_nothing_is_done_again,
+    of_many_at_once_with_one_key_one_is_carried_out,
+    a_key_with_another_request_is_refused_and_other_users_and_routes_have_keys_of_their_own,
+    a_request_without_a_proper_key_is_refused_unless_keys_are_optional,
+    a_request_in_flight_is_refused_and_its_client_may_leave,
+    a_handler_that_is_cancelled_leaves_nothing_and_the_retry_runs_at_once,
+    the_servers_end_of_the_session_takes_the_claim_along,
+    what_does_not_succeed_is_rolled_back_and_runs_again,
+    a_response_that_is_too_large_or_a_stream_arrives_whole_and_is_not_made_twice,
+    a_body_over_the_cap_is_refused_however_it_is_sent_and_one_at_the_cap_arrives,
+    work_outside_the_database_is_done_once_and_nobody_guesses_how_it_ended,
+    a_record_that_has_expired_is_not_replayed_and_is_swept,
+    a_sweep_deletes_all_that_has_expired,
+    who_repeats_work_outside_the_database_at_once_with_others_is_given_the_response,
+    work_outside_the_database_whose_end_is_not_stored_is_not_said_to_be_undone,
+    without_the_table_requests_are_refused_in_time_and_nothing_else_is,
+);

@@ -184,26 +184,13 @@ async fn without_the_database_open_limits_go_on_alone_and_closed_ones_say_503<S:
     shop.close().await;
 }
 
-/// Every scenario, on one server.
-macro_rules! every_scenario_on {
-    ($server:ty) => {
-        scenarios_on!(
-            $server:
-            a_burst_is_one_burst_over_both_instances_and_everybody_has_their_own,
-            of_64_at_once_with_a_limit_of_one_one_gets_in,
-            a_request_has_its_own_cost_and_quotas,
-            a_limit_that_is_tried_out_refuses_nobody_and_tells_the_handler,
-            the_older_headers_are_there_for_those_who_want_them,
-            a_client_is_its_address_whatever_it_says_and_preflights_are_not_charged,
-            without_the_database_open_limits_go_on_alone_and_closed_ones_say_503,
-        );
-    };
-}
-
-mod axum {
-    every_scenario_on!(super::servers::Axum);
-}
-
-mod actix {
-    every_scenario_on!(super::servers::Actix);
-}
+on_each_framework!(
+    crate::http::rate::servers:
+    a_burst_is_one_burst_over_both_instances_and_everybody_has_their_own,
+    of_64_at_once_with_a_limit_of_one_one_gets_in,
+    a_request_has_its_own_cost_and_quotas,
+    a_limit_that_is_tried_out_refuses_nobody_and_tells_the_handler,
+    the_older_headers_are_there_for_those_who_want_them,
+    a_client_is_its_address_whatever_it_says_and_preflights_are_not_charged,
+    without_the_database_open_limits_go_on_alone_and_closed_ones_say_503,
+);

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::onlooker::eventually;
 
-pub(super) async fn one_request_an_order_at_a_time_over_two_instances<S: Server>() {
+async fn one_request_an_order_at_a_time_over_two_instances<S: Server>() {
     let mut shop = Shop::open::<S>().await;
     let first = Client::asks(shop.one.address, "POST /orders/42/charge", "connection: close\r\n").await;
     shop.one.sees(Event::Entered).await;
@@ -35,7 +35,7 @@ pub(super) async fn one_request_an_order_at_a_time_over_two_instances<S: Server>
     shop.close().await;
 }
 
-pub(super) async fn those_who_wait_get_their_turn_over_two_instances<S: Server>() {
+async fn those_who_wait_get_their_turn_over_two_instances<S: Server>() {
     let shop = Shop::open::<S>().await;
     let mut asking = tokio::task::JoinSet::new();
     for number in 0..40 {
@@ -49,7 +49,7 @@ pub(super) async fn those_who_wait_get_their_turn_over_two_instances<S: Server>(
     shop.close().await;
 }
 
-pub(super) async fn never_more_than_n_slots_over_two_instances_while_bodies_stream<S: Server>() {
+async fn never_more_than_n_slots_over_two_instances_while_bodies_stream<S: Server>() {
     let shop = Shop::open::<S>().await;
     let mut inside = Vec::new();
     for number in 0..SLOTS as usize {
@@ -83,7 +83,7 @@ pub(super) async fn never_more_than_n_slots_over_two_instances_while_bodies_stre
     shop.close().await;
 }
 
-pub(super) async fn a_killed_backend_cancels_its_handlers_and_frees_their_locks<S: Server>() {
+async fn a_killed_backend_cancels_its_handlers_and_frees_their_locks<S: Server>() {
     let mut shop = Shop::open::<S>().await;
     let client = Client::asks(shop.one.address, "POST /orders/42/charge", "connection: close\r\n").await;
     shop.one.sees(Event::Entered).await;
@@ -108,7 +108,7 @@ pub(super) async fn a_killed_backend_cancels_its_handlers_and_frees_their_locks<
     shop.other.close().await;
 }
 
-pub(super) async fn a_database_that_is_down_is_503_and_never_busy<S: Server>() {
+async fn a_database_that_is_down_is_503_and_never_busy<S: Server>() {
     let mut shop = Shop::open::<S>().await;
     let client = Client::asks(shop.one.address, "POST /orders/42/charge", "connection: close\r\n").await;
     shop.one.sees(Event::Entered).await;
@@ -146,7 +146,7 @@ pub(super) async fn a_database_that_is_down_is_503_and_never_busy<S: Server>() {
     shop.other.close().await;
 }
 
-pub(super) async fn clients_that_leave_at_random_leave_no_lock_in_the_server<S: Server>() {
+async fn clients_that_leave_at_random_leave_no_lock_in_the_server<S: Server>() {
     const REQUESTS: [&str; 3] = ["POST /patient", "POST /complete", "GET /stream"];
     let seed = fastrand::u64(..);
     println!("seed {seed}");
@@ -178,7 +178,7 @@ pub(super) async fn clients_that_leave_at_random_leave_no_lock_in_the_server<S: 
     shop.close().await;
 }
 
-pub(super) async fn a_client_that_leaves_frees_its_lock_in_the_server<S: Server>() {
+async fn a_client_that_leaves_frees_its_lock_in_the_server<S: Server>() {
     let mut shop = Shop::open::<S>().await;
     for how in WAYS_TO_LEAVE {
         let client = Client::asks(shop.one.address, "POST /orders/42/charge", "").await;
@@ -191,3 +191,14 @@ pub(super) async fn a_client_that_leaves_frees_its_lock_in_the_server<S: Server>
     }
     shop.close().await;
 }
+
+on_each_framework!(
+    crate::http::servers:
+    one_request_an_order_at_a_time_over_two_instances,
+    those_who_wait_get_their_turn_over_two_instances,
+    never_more_than_n_slots_over_two_instances_while_bodies_stream,
+    a_killed_backend_cancels_its_handlers_and_frees_their_locks,
+    a_database_that_is_down_is_503_and_never_busy,
+    clients_that_leave_at_random_leave_no_lock_in_the_server,
+    a_client_that_leaves_frees_its_lock_in_the_server,
+);
