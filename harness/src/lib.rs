@@ -20,6 +20,8 @@
 
 mod cluster;
 mod error;
+#[cfg(feature = "grpc")]
+pub mod grpc;
 #[cfg(feature = "http")]
 pub mod http;
 mod installation;
