@@ -23,6 +23,7 @@ macro_rules! on_each_framework {
     };
 }
 
+mod grpc;
 mod idempotency;
 mod instance;
 mod rate;

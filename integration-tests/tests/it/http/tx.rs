@@ -64,7 +64,7 @@ impl Shop {
 }
 
 /// Waits until the server has no lock and no transaction left of anybody else.
-async fn is_clean(onlooker: &Onlooker) {
+pub(super) async fn is_clean(onlooker: &Onlooker) {
     eventually("no lock and no transaction is left", async || {
         onlooker.held().await + onlooker.queued().await == 0 && onlooker.number(IN_TRANSACTION).await == 0
     })
@@ -76,9 +76,15 @@ fn is_problem(answer: &Answer, status: u16, name: &str) -> bool {
     answer.status() == status && answer.0.contains(&format!("\"urn:latchwork:problem:{name}\""))
 }
 
-const TABLES: &str = "CREATE TABLE counter (n bigint NOT NULL); INSERT INTO counter VALUES (0); \
+pub(super) const TABLES: &str = "CREATE TABLE counter (n bigint NOT NULL); INSERT INTO counter VALUES (0); \
      CREATE TABLE orders (id bigint PRIMARY KEY); \
      CREATE TABLE charges (id bigint, order_id bigint REFERENCES orders DEFERRABLE INITIALLY DEFERRED)";
+
+/// A commit that takes as long as the test wants.
+pub(super) const SLOW_COMMIT: &str = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+     $$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END $$; \
+     CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON charges DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+     EXECUTE FUNCTION slow(); SELECT pg_advisory_lock(7)";
 
 const IN_TRANSACTION: &str = "SELECT count(*) FROM pg_stat_activity \
      WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND state <> 'idle'";

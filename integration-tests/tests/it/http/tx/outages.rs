@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use latchwork_harness::{Cluster, Proxy, Signal, StopMode, http::WAYS_TO_LEAVE};
 
-use super::{Client, Event, Instance, Shop, TABLES, ask, is_problem, servers::Server};
+use super::{Client, Event, Instance, SLOW_COMMIT, Shop, TABLES, ask, is_problem, servers::Server};
 use crate::onlooker::{Onlooker, eventually, within};
 
 async fn a_backend_that_is_killed_during_the_handler_is_503_and_nothing_is_stored<S: Server>() {
@@ -22,12 +22,6 @@ async fn a_backend_that_is_killed_during_the_handler_is_503_and_nothing_is_store
     assert_eq!(shop.charges().await, 1);
     shop.close().await;
 }
-
-/// A commit that takes as long as the test wants.
-const SLOW_COMMIT: &str = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
-     $$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END $$; \
-     CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON charges DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
-     EXECUTE FUNCTION slow(); SELECT pg_advisory_lock(7)";
 
 async fn a_backend_that_is_killed_during_commit_is_500_and_says_that_nobody_knows<S: Server>() {
     let shop = Shop::open::<S>().await;
