@@ -7,6 +7,7 @@ mod external;
 mod instance;
 mod leaving;
 mod outages;
+mod random;
 mod records;
 mod repeats;
 mod servers;
@@ -20,7 +21,10 @@ use latchwork_harness::{
 use latchwork_postgres::schema;
 
 use self::{instance::Instance, servers::Server};
-use crate::onlooker::{Onlooker, eventually, quick};
+use crate::{
+    http::tx::is_clean,
+    onlooker::{Onlooker, eventually, quick},
+};
 
 struct Shop {
     cluster: Cluster,
@@ -31,12 +35,16 @@ struct Shop {
 
 impl Shop {
     async fn open<S: Server>() -> Self {
+        Self::with_pools_of::<S>(8).await
+    }
+
+    async fn with_pools_of<S: Server>(size: usize) -> Self {
         let cluster = Cluster::start().unwrap();
         let onlooker = Onlooker::new(&cluster.url()).await;
         onlooker.0.batch_execute(TABLES).await.unwrap();
         schema::install(&onlooker.0).await.unwrap();
-        let one = Instance::start::<S>(&cluster.url(), quick()).await;
-        let other = Instance::start::<S>(&cluster.url(), quick()).await;
+        let one = Instance::start::<S>(&cluster.url(), quick(), size).await;
+        let other = Instance::start::<S>(&cluster.url(), quick(), size).await;
         Self {
             cluster,
             onlooker,
@@ -53,22 +61,21 @@ impl Shop {
         self.onlooker.number("SELECT count(*) FROM latchwork.idempotency").await
     }
 
+    /// Waits until the server has no lock and no transaction left of either instance.
+    async fn is_clean(&self) {
+        is_clean(&self.onlooker).await;
+    }
+
+    /// Waits until nothing is left in the server, while the pools still have their connections, and ends both instances.
     async fn close(self) {
+        self.is_clean().await;
         self.one.close().await;
         self.other.close().await;
-        let onlooker = &self.onlooker;
-        eventually("no lock and no transaction is left", async || {
-            onlooker.held().await == 0 && onlooker.number(IN_TRANSACTION).await == 0
-        })
-        .await;
     }
 }
 
 const TABLES: &str = "CREATE TABLE payments (id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY); \
      CREATE TABLE refunds (payment bigint REFERENCES payments DEFERRABLE INITIALLY DEFERRED)";
-
-const IN_TRANSACTION: &str = "SELECT count(*) FROM pg_stat_activity \
-     WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND state <> 'idle'";
 
 /// Posts a body under a key, as one user.
 async fn post(server: SocketAddr, path: &str, key: &str, body: &str) -> Answer {
@@ -98,4 +105,17 @@ fn is_problem(answer: &Answer, status: u16, kind: &str) {
         answer.0.contains(&format!("urn:latchwork:problem:{kind}")),
         "{answer:?}"
     );
+}
+
+/// The answer of the other instance, once nobody is at it.
+async fn answered(shop: &Shop, path: &str, key: &str, body: &str) -> Answer {
+    let mut last = None;
+    eventually("nobody is at it", async || {
+        let answer = post(shop.other.address, path, key, body).await;
+        let is_answered = answer.status() != 409;
+        last = Some(answer);
+        is_answered
+    })
+    .await;
+    last.unwrap()
 }

@@ -80,11 +80,15 @@ pub(super) const TABLES: &str = "CREATE TABLE counter (n bigint NOT NULL); INSER
      CREATE TABLE orders (id bigint PRIMARY KEY); \
      CREATE TABLE charges (id bigint, order_id bigint REFERENCES orders DEFERRABLE INITIALLY DEFERRED)";
 
-/// A commit that takes as long as the test wants.
-pub(super) const SLOW_COMMIT: &str = "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
-     $$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END $$; \
-     CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON charges DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
-     EXECUTE FUNCTION slow(); SELECT pg_advisory_lock(7)";
+/// Has COMMIT of what was inserted into a table wait for the onlooker, who gives up lock 7 when the test wants.
+pub(super) fn slow_commit(table: &str) -> String {
+    format!(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END $$; \
+         CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED FOR EACH ROW \
+         EXECUTE FUNCTION slow(); SELECT pg_advisory_lock(7)"
+    )
+}
 
 const IN_TRANSACTION: &str = "SELECT count(*) FROM pg_stat_activity \
      WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() AND state <> 'idle'";

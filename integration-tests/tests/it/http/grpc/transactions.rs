@@ -11,7 +11,7 @@ use super::{
     spawn,
 };
 use crate::{
-    http::tx::SLOW_COMMIT,
+    http::tx::slow_commit,
     onlooker::{assert_quiet, loud},
 };
 
@@ -90,7 +90,7 @@ async fn a_backend_that_is_killed_is_unavailable_during_the_call_and_unknown_dur
     assert!(matches!(answer.code(), Code::Unavailable | Code::Unknown), "{answer:?}");
     assert_eq!(shop.charges().await, 0);
 
-    shop.onlooker.0.batch_execute(SLOW_COMMIT).await.unwrap();
+    shop.onlooker.0.batch_execute(&slow_commit("charges")).await.unwrap();
     shop.other.lets_go(1);
     let client = spawn(shop.other.channel.clone(), CHARGE);
     let commits = shop.onlooker.waiter().await;

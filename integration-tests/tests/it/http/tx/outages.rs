@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use latchwork_harness::{Cluster, Proxy, Signal, StopMode, http::WAYS_TO_LEAVE};
 
-use super::{Client, Event, Instance, SLOW_COMMIT, Shop, TABLES, ask, is_problem, servers::Server};
+use super::{Client, Event, Instance, Shop, TABLES, ask, is_problem, servers::Server, slow_commit};
 use crate::onlooker::{Onlooker, eventually, within};
 
 async fn a_backend_that_is_killed_during_the_handler_is_503_and_nothing_is_stored<S: Server>() {
@@ -25,7 +25,7 @@ async fn a_backend_that_is_killed_during_the_handler_is_503_and_nothing_is_store
 
 async fn a_backend_that_is_killed_during_commit_is_500_and_says_that_nobody_knows<S: Server>() {
     let shop = Shop::open::<S>().await;
-    shop.onlooker.0.batch_execute(SLOW_COMMIT).await.unwrap();
+    shop.onlooker.0.batch_execute(&slow_commit("charges")).await.unwrap();
     let client = Client::asks(shop.one.address, "POST /status/200", "connection: close\r\n").await;
     let commits = shop.onlooker.waiter().await;
     shop.onlooker.terminate(commits).await;
@@ -41,7 +41,7 @@ async fn a_backend_that_is_killed_during_commit_is_500_and_says_that_nobody_know
 
 async fn a_client_that_leaves_during_commit_does_not_stop_it<S: Server>() {
     let shop = Shop::with_pools_of::<S>(1).await;
-    shop.onlooker.0.batch_execute(SLOW_COMMIT).await.unwrap();
+    shop.onlooker.0.batch_execute(&slow_commit("charges")).await.unwrap();
     for how in WAYS_TO_LEAVE {
         let before = shop.charges().await;
         let client = Client::asks(shop.one.address, "POST /status/200", "").await;
@@ -60,7 +60,7 @@ async fn a_network_that_breaks_or_freezes_during_commit_is_500_and_says_that_nob
         let cluster = Cluster::start().unwrap();
         let onlooker = Onlooker::new(&cluster.url()).await;
         onlooker.0.batch_execute(TABLES).await.unwrap();
-        onlooker.0.batch_execute(SLOW_COMMIT).await.unwrap();
+        onlooker.0.batch_execute(&slow_commit("charges")).await.unwrap();
         let proxy = Proxy::start(cluster.endpoint()).unwrap();
         let mut instance = Instance::start::<S>(&proxy.url(), 4);
         instance.lets_go(1);
