@@ -7,6 +7,7 @@ mod external;
 mod instance;
 mod leaving;
 mod outages;
+mod processes;
 mod random;
 mod records;
 mod repeats;
