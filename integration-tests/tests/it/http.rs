@@ -26,6 +26,8 @@ macro_rules! on_each_framework {
 mod grpc;
 mod idempotency;
 mod instance;
+mod keys;
+mod leaving;
 mod rate;
 mod scenarios;
 mod servers;

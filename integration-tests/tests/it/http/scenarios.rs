@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use latchwork_harness::{
     StopMode,
-    http::{Client, Event, Leave, WAYS_TO_LEAVE, ask},
+    http::{Client, Event, Leave, ask},
 };
 
 use super::{
@@ -146,49 +146,61 @@ async fn a_database_that_is_down_is_503_and_never_busy<S: Server>() {
     shop.other.close().await;
 }
 
-async fn clients_that_leave_at_random_leave_no_lock_in_the_server<S: Server>() {
-    const REQUESTS: [&str; 3] = ["POST /patient", "POST /complete", "GET /stream"];
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
+/// One state stands behind all clones of a layer or middleware, over workers and connections.
+async fn of_1500_at_once_over_two_instances_as_many_get_in_as_there_are_slots<S: Server>() {
     let shop = Shop::open::<S>().await;
-    let mut clients = tokio::task::JoinSet::new();
-    for number in 0..300 {
+    let mut asking = tokio::task::JoinSet::new();
+    for number in 0..1500 {
         let address = [shop.one.address, shop.other.address][number % 2];
-        let how = WAYS_TO_LEAVE[random.usize(..3)];
-        let request = format!("{} HTTP/1.1\r\nhost: t\r\n\r\n", REQUESTS[random.usize(..3)]).into_bytes();
-        let sent = if random.bool() {
-            request.len()
-        } else {
-            random.usize(..=request.len())
-        };
-        let pause = Duration::from_micros(random.u64(..4000));
-        clients.spawn(async move {
-            let mut client = Client::connect(address).await;
-            client.send(&request[..sent]).await;
-            // Not to wait for anything: a moment as good as any other.
-            tokio::time::sleep(pause).await;
-            let _rest = client.leave(how).await;
-        });
+        asking.spawn(async move { ask(address, "GET /crowd").await.status() });
     }
-    clients.join_all().await;
-    for instance in [&shop.one, &shop.other] {
-        assert_eq!(ask(instance.address, "POST /patient").await.status(), 200);
+    // Those who are in stay in until all others have been answered.
+    for _ in SLOTS..1500 {
+        assert_eq!(asking.join_next().await.unwrap().unwrap(), 503);
+    }
+    shop.one.lets_go(SLOTS as usize);
+    shop.other.lets_go(SLOTS as usize);
+    assert_eq!(asking.join_all().await, [200; SLOTS as usize]);
+    shop.close().await;
+}
+
+async fn a_handler_that_panics_frees_its_lock_and_its_slot<S: Server>() {
+    let shop = Shop::open::<S>().await;
+    // More often than there are slots.
+    for _ in 0..=SLOTS {
+        for address in [shop.one.address, shop.other.address] {
+            eventually("the next one gets in", async || {
+                let answer = ask(address, "GET /panics").await;
+                // Nobody catches panics here, so the connection ends without an answer.
+                let panicked = answer.0.is_empty();
+                assert!(panicked || answer.status() == 409, "{answer:?}");
+                panicked
+            })
+            .await;
+        }
     }
     shop.close().await;
 }
 
-async fn a_client_that_leaves_frees_its_lock_in_the_server<S: Server>() {
-    let mut shop = Shop::open::<S>().await;
-    for how in WAYS_TO_LEAVE {
-        let client = Client::asks(shop.one.address, "POST /orders/42/charge", "").await;
-        shop.one.sees(Event::Entered).await;
-        assert_eq!(shop.onlooker.held().await, 1, "{how:?}");
-        let _rest = client.leave(how).await;
-        shop.one.sees(Event::Dropped).await;
-        let onlooker = &shop.onlooker;
-        eventually("the server has freed the lock", async || onlooker.held().await == 0).await;
+async fn a_slot_that_is_kept_until_the_response_is_free_while_the_body_streams<S: Server>() {
+    let shop = Shop::open::<S>().await;
+    let mut streams = Vec::new();
+    for number in 0..4 {
+        let address = [shop.one.address, shop.other.address][number % 2];
+        // There is one slot. It is given up with the head, and released in the server a moment later.
+        eventually("there is room", async || {
+            let mut client = Client::asks(address, "GET /early", "").await;
+            let head = client.reads_until("\r\n\r\n").await;
+            let is_in = head.starts_with("HTTP/1.1 200");
+            streams.extend(is_in.then_some(client));
+            is_in
+        })
+        .await;
     }
+    for stream in &mut streams {
+        stream.reads_until("more of it\n").await;
+    }
+    drop(streams);
     shop.close().await;
 }
 
@@ -199,6 +211,7 @@ on_each_framework!(
     never_more_than_n_slots_over_two_instances_while_bodies_stream,
     a_killed_backend_cancels_its_handlers_and_frees_their_locks,
     a_database_that_is_down_is_503_and_never_busy,
-    clients_that_leave_at_random_leave_no_lock_in_the_server,
-    a_client_that_leaves_frees_its_lock_in_the_server,
+    of_1500_at_once_over_two_instances_as_many_get_in_as_there_are_slots,
+    a_handler_that_panics_frees_its_lock_and_its_slot,
+    a_slot_that_is_kept_until_the_response_is_free_while_the_body_streams,
 );
