@@ -73,7 +73,7 @@ impl Service {
 }
 
 /// This machine, as a proxy that may be believed.
-const HERE: [&str; 2] = ["127.0.0.0/8", "::1"];
+pub(super) const HERE: [&str; 2] = ["127.0.0.0/8", "::1"];
 
 struct Leaves<'a>(&'a AtomicUsize);
 
