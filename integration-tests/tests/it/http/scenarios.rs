@@ -1,17 +1,21 @@
 //! What every framework's users may count on, over real sockets and with a PostgreSQL that can fail.
 
-use std::time::Duration;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use latchwork_harness::{
-    StopMode,
+    Proxy, StopMode,
     http::{Client, Event, Leave, ask},
 };
 
 use super::{
+    instance::Instance,
     servers::{SLOTS, Server},
     shop::Shop,
 };
-use crate::onlooker::eventually;
+use crate::onlooker::{eventually, quick};
 
 async fn one_request_an_order_at_a_time_over_two_instances<S: Server>() {
     let mut shop = Shop::open::<S>().await;
@@ -121,7 +125,7 @@ async fn a_database_that_is_down_is_503_and_never_busy<S: Server>() {
         "GET /stream",
     ] {
         for instance in [&shop.one, &shop.other] {
-            let begun = std::time::Instant::now();
+            let begun = Instant::now();
             let answer = ask(instance.address, request).await;
             assert_eq!(answer.status(), 503, "{request}");
             assert!(
@@ -142,6 +146,49 @@ async fn a_database_that_is_down_is_503_and_never_busy<S: Server>() {
         ask(one, "POST /orders/42/charge").await.status() == 200
     })
     .await;
+    shop.one.close().await;
+    shop.other.close().await;
+}
+
+async fn a_network_that_freezes_cancels_the_handler_and_is_503_in_time<S: Server>() {
+    let shop = Shop::open::<S>().await;
+    let proxy = Proxy::start(shop.cluster.endpoint()).unwrap();
+    let mut frozen = Instance::start::<S>(&proxy.url(), quick(), &Arc::default()).await;
+    let client = Client::asks(frozen.address, "POST /orders/42/charge", "connection: close\r\n").await;
+    frozen.sees(Event::Entered).await;
+    proxy.freeze();
+    frozen.sees(Event::Dropped).await;
+    let answer = client.answer().await;
+    assert_eq!(answer.status(), 503);
+    assert!(answer.0.contains("urn:latchwork:problem:lock-lost"), "{answer:?}");
+    for request in ["POST /orders/42/charge", "POST /orders/7/charge", "GET /stream"] {
+        let begun = Instant::now();
+        let answer = ask(frozen.address, request).await;
+        assert_eq!(answer.status(), 503, "{request}");
+        assert!(
+            answer.0.contains("urn:latchwork:problem:unavailable"),
+            "{request} {answer:?}"
+        );
+        assert!(
+            begun.elapsed() < Duration::from_secs(8),
+            "{request} {:?}",
+            begun.elapsed()
+        );
+    }
+    // The server ends the silent session, so that others get in.
+    shop.other.lets_go(1);
+    let other = shop.other.address;
+    eventually("the other instance has the lock", async || {
+        ask(other, "POST /orders/42/charge").await.status() == 200
+    })
+    .await;
+    proxy.thaw();
+    frozen.lets_go(1);
+    eventually("it works again", async || {
+        ask(frozen.address, "POST /orders/42/charge").await.status() == 200
+    })
+    .await;
+    frozen.close().await;
     shop.one.close().await;
     shop.other.close().await;
 }
@@ -211,6 +258,7 @@ on_each_framework!(
     never_more_than_n_slots_over_two_instances_while_bodies_stream,
     a_killed_backend_cancels_its_handlers_and_frees_their_locks,
     a_database_that_is_down_is_503_and_never_busy,
+    a_network_that_freezes_cancels_the_handler_and_is_503_in_time,
     of_1500_at_once_over_two_instances_as_many_get_in_as_there_are_slots,
     a_handler_that_panics_frees_its_lock_and_its_slot,
     a_slot_that_is_kept_until_the_response_is_free_while_the_body_streams,

@@ -8,7 +8,7 @@ use latchwork_harness::{
     http::{Client, Event},
 };
 
-use super::{Instance, Shop, asks, is_problem, post, send, servers::Server};
+use super::{Instance, Shop, answered, asks, is_problem, post, send, servers::Server};
 use crate::{
     http::tx::slow_commit,
     onlooker::{Onlooker, eventually, quick},
@@ -136,6 +136,32 @@ async fn a_database_that_is_down_is_503_in_time_and_what_it_has_kept_is_there_af
     shop.close().await;
 }
 
+async fn a_network_that_freezes_is_503_in_time_and_claims_nothing<S: Server>() {
+    let shop = Shop::open::<S>().await;
+    let proxy = Proxy::start(shop.cluster.endpoint()).unwrap();
+    let instance = Instance::start::<S>(&proxy.url(), quick(), 1).await;
+    assert_eq!(post(instance.address, "/payments", "k", "").await.status(), 201);
+    proxy.freeze();
+    for key in ["k", "new"] {
+        let begun = Instant::now();
+        is_problem(&post(instance.address, "/payments", key, "").await, 503, "unavailable");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    }
+    proxy.thaw();
+    eventually("it works again", async || {
+        post(instance.address, "/payments", "new", "").await.status() == 201
+    })
+    .await;
+    let again = answered(&shop, "/payments", "new", "").await;
+    assert_eq!(
+        (again.status(), again.header("idempotent-replayed")),
+        (201, Some("true"))
+    );
+    assert_eq!((shop.payments().await, shop.records().await), (2, 2));
+    instance.close().await;
+    shop.close().await;
+}
+
 async fn a_pool_of_one_serves_one_after_the_other<S: Server>() {
     let shop = Shop::with_pools_of::<S>(1).await;
     let servers = [shop.one.address, shop.other.address];
@@ -162,5 +188,6 @@ on_each_framework!(
     a_backend_that_is_killed_during_commit_is_500_and_who_asks_again_is_served_once,
     a_commit_whose_answer_is_lost_is_500_and_who_asks_again_is_given_its_response,
     a_database_that_is_down_is_503_in_time_and_what_it_has_kept_is_there_afterwards,
+    a_network_that_freezes_is_503_in_time_and_claims_nothing,
     a_pool_of_one_serves_one_after_the_other,
 );
