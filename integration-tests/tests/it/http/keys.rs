@@ -45,7 +45,7 @@ async fn a_key_is_taken_byte_for_byte_and_its_parts_do_not_run_into_each_other<S
             "/by-pair",
             "x-a: ab\r\nx-b: c\r\n",
             "x-b: c\r\nx-a: ab\r\n",
-            &["x-a: a\r\nx-b: bc\r\n", "x-a: c\r\nx-b: ab\r\n", "x-a: abc\r\n"],
+            &["x-a: a\r\nx-b: bc\r\n", "x-a: c\r\nx-b: ab\r\n"],
         ),
     ] {
         let first = Client::asks(

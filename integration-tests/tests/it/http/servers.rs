@@ -37,7 +37,7 @@ pub(super) trait Server {
     /// | `POST /patient` | one lock, waits for it | 200, or 500 if it is not alone |
     /// | `POST /complete` | the same lock, waits a little, runs to its end | the same |
     /// | `POST /by-header` | a lock for each `x-key` | waits until the test lets it go |
-    /// | `POST /by-pair` | a lock for each `x-a` and, if it is there, `x-b` | the same |
+    /// | `POST /by-pair` | a lock for each pair of `x-a` and `x-b` | the same |
     /// | `GET /by-client`, `/by-proxied-client` | one slot for each client, also behind this machine | the same |
     /// | `GET /crowd` | slots | the same |
     /// | `GET /panics` | a lock and slots | panics |

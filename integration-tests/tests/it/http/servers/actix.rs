@@ -70,7 +70,7 @@ impl Server for Actix {
 
 fn keys(locks: &Locks) -> impl Fn(&mut ServiceConfig) + Clone + use<> {
     let by_header = LockMiddleware::new(locks.clone(), ("by header", header("x-key"))).unwrap();
-    let pair = (header("x-a"), header("x-b").optional());
+    let pair = (header("x-a"), header("x-b"));
     let by_pair = LockMiddleware::new(locks.clone(), pair).unwrap();
     let by_client = SlotMiddleware::per(locks.clone(), ("client", client()), 1).unwrap();
     let proxied = ("proxied", client().behind(HERE));

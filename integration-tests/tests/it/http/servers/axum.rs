@@ -55,7 +55,7 @@ fn app(service: Service) -> Router<Service> {
 fn keys(service: &Service) -> Router<Service> {
     let locks = &service.locks;
     let by_header = LockLayer::new(locks.clone(), ("by header", header("x-key"))).unwrap();
-    let pair = (header("x-a"), header("x-b").optional());
+    let pair = (header("x-a"), header("x-b"));
     let by_pair = LockLayer::new(locks.clone(), pair).unwrap();
     let by_client = SlotLayer::per(locks.clone(), ("client", client()), 1).unwrap();
     let proxied = ("proxied", client().behind(HERE));
