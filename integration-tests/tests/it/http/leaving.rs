@@ -76,7 +76,7 @@ async fn of_a_thousand_clients_that_leave_at_random_none_leaves_a_lock_in_the_se
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let mut random = Rng::with_seed(seed);
-    let shop = Shop::open::<S>().await;
+    let shop = Shop::open_to_crowds::<S>().await;
     let servers = [shop.one.address, shop.other.address];
     for _ in 0..ROUNDS {
         let mut clients = tokio::task::JoinSet::new();

@@ -195,7 +195,7 @@ async fn a_network_that_freezes_cancels_the_handler_and_is_503_in_time<S: Server
 
 /// One state stands behind all clones of a layer or middleware, over workers and connections.
 async fn of_1500_at_once_over_two_instances_as_many_get_in_as_there_are_slots<S: Server>() {
-    let shop = Shop::open::<S>().await;
+    let shop = Shop::open_to_crowds::<S>().await;
     let mut asking = tokio::task::JoinSet::new();
     for number in 0..1500 {
         let address = [shop.one.address, shop.other.address][number % 2];

@@ -34,6 +34,7 @@ pub(super) trait Server {
     /// | `POST /slow` | stores a payment, and waits until the test lets it go |
     /// | `POST /leaves` | the same, and is cancelled when its client leaves |
     /// | `POST /waits` | the same as `/slow`, and waits while another is at it |
+    /// | `POST /patient` | the same as `/payments`, with a database that may be slow |
     /// | `POST /hasty` | stores a payment, and is cancelled when its client leaves |
     /// | `POST /panics` | stores a payment, and panics |
     /// | `POST /spawned` | stores a payment, and leaves its transaction to a task, which waits for the test |

@@ -23,6 +23,7 @@ impl Server for Actix {
         let usual = middleware.max_request_body(CAP).max_response_body(CAP);
         let leaves = usual.clone().on_disconnect(OnDisconnect::Cancel);
         let external = leaves.clone().external(service.locks.clone());
+        let patient = usual.clone().answer_within(PATIENT);
         let waits = usual.clone().wait(PATIENT);
         let optional = usual.clone().optional();
         let app = move || {
@@ -41,6 +42,7 @@ impl Server for Actix {
                 .service(under("/slow", &usual, web::post().to(slow)))
                 .service(under("/waits", &waits, web::post().to(slow)))
                 .service(under("/leaves", &leaves, web::post().to(slow)))
+                .service(under("/patient", &patient, web::post().to(pay)))
                 .service(under("/hasty", &leaves, web::post().to(pay)))
                 .service(under("/panics", &usual, web::post().to(panics)))
                 .service(under("/spawned", &usual, web::post().to(spawned)))

@@ -48,6 +48,7 @@ fn app(service: Service) -> Router {
         .route("/slow", post(slow).layer(layer()))
         .route("/waits", post(slow).layer(layer().wait(PATIENT)))
         .route("/leaves", post(slow).layer(leaves.clone()))
+        .route("/patient", post(pay).layer(layer().answer_within(PATIENT)))
         .route("/hasty", post(pay).layer(leaves))
         .route("/panics", post(panics).layer(layer()))
         .route("/spawned", post(spawned).layer(layer()))
