@@ -1,8 +1,11 @@
 //! Clients that leave at any moment.
 
-use latchwork_harness::http::WAYS_TO_LEAVE;
+use latchwork_harness::http::{Leave, WAYS_TO_LEAVE};
 
-use super::{Client, Event, Shop, ask, servers::Server};
+use super::{
+    Client, Event, Shop, ask,
+    servers::{ActixByDefault, Server},
+};
 use crate::onlooker::{assert_quiet, eventually};
 
 async fn a_client_that_leaves_frees_the_lock_and_stores_nothing<S: Server>() {
@@ -70,6 +73,31 @@ async fn a_client_that_leaves_while_it_waits_for_the_lock_gives_up_its_place<S: 
         shop.is_clean().await;
     }
     assert_eq!(shop.onlooker.number("SELECT n FROM counter").await, 0);
+    shop.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn by_default_actix_web_sees_only_a_reset_and_stores_what_others_have_asked_for() {
+    let mut shop = Shop::with_pools_of::<ActixByDefault>(1).await;
+    let mut stored = 0;
+    for how in WAYS_TO_LEAVE {
+        let client = Client::asks(shop.one.address, "POST /orders/1/charge", "connection: close\r\n").await;
+        shop.one.sees(Event::Entered).await;
+        let rest = client.leave(how).await;
+        if how == Leave::Rst {
+            shop.one.sees(Event::Dropped).await;
+        } else {
+            shop.one.lets_go(1);
+            shop.one.sees(Event::Done).await;
+            stored += 1;
+        }
+        shop.is_clean().await;
+        assert_eq!(shop.charges().await, stored, "{how:?}");
+        if let Some(rest) = rest {
+            assert_eq!(rest.answer().await.status(), 200);
+        }
+    }
+    assert_quiet(&shop.cluster);
     shop.close().await;
 }
 

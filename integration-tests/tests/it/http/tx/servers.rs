@@ -9,7 +9,10 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 use latchwork_harness::http::Stage;
 
-pub(super) use self::{actix::Actix, axum::Axum};
+pub(super) use self::{
+    actix::{Actix, ActixByDefault},
+    axum::Axum,
+};
 use crate::http::servers::Served;
 
 /// How long a patient request waits for its turn.

@@ -19,22 +19,35 @@ pub(in super::super) enum Actix {}
 
 impl Server for Actix {
     fn serve(service: Service) -> Served {
-        let listener = listener();
-        let address = listener.local_addr().unwrap();
-        let app = move || {
-            App::new()
-                .app_data(web::Data::new(service.clone()))
-                .configure(|routes| orders(routes, &service))
-                .configure(|routes| plain_routes(routes, &service))
-                .configure(|routes| keys(routes, &service))
-        };
-        let server = HttpServer::new(app).workers(2).h1_allow_half_closed(false);
-        let server = server.disable_signals().listen(listener).unwrap().run();
-        let handle = server.handle();
-        tokio::spawn(server);
-        let stop = Box::pin(async move { handle.stop(false).await });
-        Served { address, stop }
+        serve(service, false)
     }
+}
+
+/// On the framework's own settings: a client that closes its half of the connection is still there.
+pub(in super::super) enum ActixByDefault {}
+
+impl Server for ActixByDefault {
+    fn serve(service: Service) -> Served {
+        serve(service, true)
+    }
+}
+
+fn serve(service: Service, half_closed: bool) -> Served {
+    let listener = listener();
+    let address = listener.local_addr().unwrap();
+    let app = move || {
+        App::new()
+            .app_data(web::Data::new(service.clone()))
+            .configure(|routes| orders(routes, &service))
+            .configure(|routes| plain_routes(routes, &service))
+            .configure(|routes| keys(routes, &service))
+    };
+    let server = HttpServer::new(app).workers(2).h1_allow_half_closed(half_closed);
+    let server = server.disable_signals().listen(listener).unwrap().run();
+    let handle = server.handle();
+    tokio::spawn(server);
+    let stop = Box::pin(async move { handle.stop(false).await });
+    Served { address, stop }
 }
 
 fn order(service: &Service) -> Middleware {
