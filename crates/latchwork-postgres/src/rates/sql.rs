@@ -14,8 +14,8 @@ const SLACK: &str = "'60000000000'::pg_catalog.int8";
 ///
 /// Parameters, arrays with one element a row: key, quotas, how many charges are wanted, and how many of them a row that is
 /// not there yet allows; then for each quota its step and its tolerance. Rows come in the order of the primary key, so
-/// that no two sessions wait for each other. Returns for each row its name, how many charges were allowed (or, below
-/// zero, that it is new), the moment, and the theoretical arrival times, all in nanoseconds since 1970.
+/// that no two sessions wait for each other. Returns for each row, in the same order, its name, how many charges were allowed
+/// (or, below zero, that it is new), and how far the theoretical arrival times lie ahead, in nanoseconds.
 ///
 /// All is decided in `ON CONFLICT DO UPDATE`, which locks the row that is there and takes its latest version. There the
 /// row that was to be inserted is all that there is to see; so it brings its place in the arrays, as `-i` in `admitted`,
@@ -29,7 +29,7 @@ pub(super) fn charge(quotas: usize) -> String {
         let by = op(&admitted, "*", &array(step(j), PLACE));
         format!("tat{j} = {}", op(&base(j), "+", &by))
     });
-    let returned = listed(&|j| format!("r.tat{j}"));
+    let ahead = listed(&|j| op(&format!("r.tat{j}"), "-", CLOCK));
     format!(
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now) \
          INSERT INTO latchwork.rate_limits AS r (key, quotas, admitted, {tats}) \
@@ -38,7 +38,7 @@ pub(super) fn charge(quotas: usize) -> String {
          pg_catalog.unnest($2::pg_catalog.int8[]), pg_catalog.unnest(${FIRST}::pg_catalog.int8[])) \
          WITH ORDINALITY AS a(key, quotas, first, i) \
          ON CONFLICT (key, quotas) DO UPDATE SET admitted = ({admitted})::pg_catalog.int4, {moved} \
-         RETURNING r.key, r.quotas, r.admitted, {CLOCK}, {returned}"
+         RETURNING r.key, r.quotas, r.admitted, {ahead}"
     )
 }
 
