@@ -118,27 +118,3 @@ async fn of_many_processes_one_has_the_turn_in_each_interval() {
     assert!(u128::try_from(sweeps).unwrap() <= most, "{sweeps} in {elapsed:?}");
     drop(processes);
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_load_that_never_pauses_keeps_no_sweep_away() {
-    let (cluster, onlooker) = installed().await;
-    leave_behind(&onlooker, 2_000).await;
-    let rates = process(&cluster, sweeping()).await;
-    let tasks: Vec<_> = (0..64)
-        .map(|number| {
-            let rates = rates.clone();
-            tokio::spawn(async move {
-                loop {
-                    assert_shared(&rates.check(("busy", number), rarely(1_000), 0).await.unwrap());
-                }
-            })
-        })
-        .collect();
-    // Those that are checked, the one of an hour, and the turn's.
-    eventually("they are gone", async || rows(&onlooker).await <= 66).await;
-    assert!(tasks.iter().all(|task| !task.is_finished()));
-    for task in tasks {
-        task.abort();
-    }
-    assert_eq!(loud(&cluster), Vec::<String>::new());
-}
