@@ -22,6 +22,8 @@ mod cluster;
 #[cfg(feature = "database")]
 pub mod database;
 mod error;
+#[cfg(feature = "grpc")]
+pub mod grpc;
 #[cfg(feature = "http")]
 pub mod http;
 mod installation;

@@ -1,6 +1,6 @@
 //! Batches on the wire, one behind the other: while the answers to one are handed out, the server is at the next.
 
-use std::pin::Pin;
+use std::{pin::Pin, time::Duration};
 
 use futures_util::future::{JoinAll, MaybeDone, join_all, maybe_done};
 use latchwork_core::{
@@ -9,7 +9,7 @@ use latchwork_core::{
 };
 
 use crate::{
-    batch::{Batch, Call},
+    batch::{Answer, Batch, Call},
     error::connection_lost,
     inbox::{Inbox, Work},
     link::{End, Link},
@@ -18,10 +18,35 @@ use crate::{
     statements::Statements,
 };
 
-/// The answers to a batch, on their way.
-struct Answers {
+/// The answers to statements that were sent together, on their way.
+pub(crate) struct Answers {
     calls: Pin<Box<MaybeDone<JoinAll<Call>>>>,
     sent: Moment,
+}
+
+impl Answers {
+    /// Sends statements without waiting for their answers.
+    pub(crate) async fn to(calls: Vec<Call>, link: &mut Link) -> Result<Self, End> {
+        let mut calls = Box::pin(maybe_done(join_all(calls)));
+        let sent = link.send(calls.as_mut()).await?;
+        Ok(Self { calls, sent })
+    }
+
+    /// The moment when the statements were sent.
+    pub(crate) const fn sent(&self) -> Moment {
+        self.sent
+    }
+
+    /// Waits for the answers, one for each statement. They are overdue after `limit`.
+    pub(crate) async fn arrive(&mut self, link: &mut Link, limit: Duration) -> Result<Vec<Answer>, End> {
+        let calls = &mut self.calls;
+        let arrived = async {
+            calls.as_mut().await;
+            Ok(calls.as_mut().take_output().unwrap_or_default())
+        };
+        let answers = link.answer_to(self.sent, limit, arrived).await?;
+        answers.map_err(|error| End::Closed(Some(error)))
+    }
 }
 
 /// A batch, and what is to be done when its answers are there.
@@ -92,9 +117,7 @@ impl InFlight {
         if calls.is_empty() {
             return Ok(None);
         }
-        let mut calls = Box::pin(maybe_done(join_all(calls)));
-        let sent = link.send(calls.as_mut()).await?;
-        Ok(Some(Answers { calls, sent }))
+        Answers::to(calls, link).await.map(Some)
     }
 
     /// Waits for the answers and counts them. Nobody is told anything yet, but when the connection has ended.
@@ -112,20 +135,14 @@ impl InFlight {
 
     async fn judge(&mut self, link: &mut Link, timing: Timing) -> Result<(), End> {
         let batch = &mut self.load.batch;
-        let Some(Answers { calls, sent }) = &mut self.answers else {
+        let Some(answers) = &mut self.answers else {
             // All was answered without the server, so nothing is known of it. Work like this must not keep pings away.
             // And it may come for ever, with nothing to wait for.
             tokio::task::consume_budget().await;
             link.ping_if_due().await?;
             return batch.judge(link, Vec::new()).await;
         };
-        let arrived = async {
-            calls.as_mut().await;
-            Ok(calls.as_mut().take_output().unwrap_or_default())
-        };
-        let answers = link.answer_to(*sent, timing.ping_limit(), arrived).await?;
-        batch
-            .judge(link, answers.map_err(|error| End::Closed(Some(error)))?)
-            .await
+        let answers = answers.arrive(link, timing.ping_limit()).await?;
+        batch.judge(link, answers).await
     }
 }

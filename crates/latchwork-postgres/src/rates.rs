@@ -1,10 +1,12 @@
 //! Rate limits on PostgreSQL: one row for each key and its quotas, one statement for all that is asked at the same time.
 
+mod asked;
 mod batch;
 mod inbox;
 mod options;
 mod session;
 mod sql;
+mod statements;
 mod sweep;
 
 use std::{

@@ -53,6 +53,12 @@ impl Client {
         in_time(self.0.write_all(bytes)).await.expect("the server reads");
     }
 
+    /// Sends bytes to a server that may close the connection before it has them all.
+    pub async fn offers(&mut self, bytes: &[u8]) {
+        // What the server does with them is for the test to see.
+        let _ = in_time(self.0.write_all(bytes)).await;
+    }
+
     /// Reads until something that ends like this has come.
     ///
     /// # Panics

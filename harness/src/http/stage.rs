@@ -84,6 +84,15 @@ impl Watcher {
         assert_eq!(in_time(self.events.recv()).await, Some(event));
     }
 
+    /// Waits for what happens next, whatever it is.
+    ///
+    /// # Panics
+    ///
+    /// If nothing happens.
+    pub async fn next(&mut self) -> Event {
+        in_time(self.events.recv()).await.expect("the stage is there")
+    }
+
     /// Whether nothing has happened since.
     pub fn has_seen_nothing(&mut self) -> bool {
         self.events.try_recv().is_err()

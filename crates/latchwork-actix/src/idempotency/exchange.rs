@@ -6,6 +6,7 @@ use actix_web::{
     Error, HttpMessage,
     body::{self, BodySize, BoxBody, EitherBody, MessageBody, to_bytes_limited},
     dev::{Payload, Service, ServiceRequest, ServiceResponse},
+    http::header::{self, HeaderMap},
     web,
 };
 use bytes::Bytes;
@@ -122,14 +123,26 @@ impl<P: TxProvider> Exchange<P> {
     }
 }
 
-/// Reads a request's body, up to a number of bytes, whatever its headers say of its length.
+/// Reads a request's body, up to a number of bytes, whatever its headers say of its length. One that is announced to be
+/// larger is not waited for.
 async fn read(request: &mut ServiceRequest, cap: usize) -> Result<Bytes, Rejection> {
+    if announced(request.headers()).is_some_and(|bytes| bytes > cap as u64) {
+        return Err(Rejection::new(RejectionKind::BodyTooLarge));
+    }
     let payload = request.extract::<web::Payload>().await.map_err(|_| incomplete())?;
     match payload.to_bytes_limited(cap).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(_)) => Err(incomplete()),
         Err(_) => Err(Rejection::new(RejectionKind::BodyTooLarge)),
     }
+}
+
+/// How long a body is said to be, unless it comes in chunks, which is what counts then.
+fn announced(headers: &HeaderMap) -> Option<u64> {
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        return None;
+    }
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 fn incomplete() -> Rejection {

@@ -39,10 +39,18 @@ impl Denials {
     }
 
     /// Denies what is known to be denied. A cheaper charge may be allowed where a dear one was denied.
-    pub(super) fn deny(&self, row: RateRow, quotas: &Quotas, cost: u32, at: Moment) -> Option<Charged> {
-        let now = at.as_nanos();
+    pub(super) fn deny(
+        &self,
+        row: RateRow,
+        quotas: &Quotas,
+        cost: u32,
+        clock: impl FnOnce() -> Moment,
+    ) -> Option<Charged> {
         let mut part = self.rows.part(row);
         let denial = *part.get(row)?;
+        // Most rows are not here, and a clock is not free.
+        let at = clock();
+        let now = at.as_nanos();
         if denial.until <= now {
             part.remove(row);
             return None;

@@ -232,7 +232,7 @@ pub(super) struct Inner {
 impl Inner {
     /// Answers without asking the engine, where that is certain.
     pub(super) fn known(&self, row: RateRow, quotas: &Quotas, cost: u32) -> Option<RateDecision> {
-        let charged = self.denials.deny(row, quotas, cost, self.engine.clock().now())?;
+        let charged = self.denials.deny(row, quotas, cost, || self.engine.clock().now())?;
         count(&self.counters.denied_from_memory);
         Some(self.decided(quotas, charged, cost, Source::Denials))
     }

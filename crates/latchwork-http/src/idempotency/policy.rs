@@ -180,7 +180,7 @@ impl<V: 'static, P: TxProvider> IdempotencyPolicy<V, P> {
     }
 
     /// Sets how many bytes a request's body may have; it is read whole before the handler runs, and a larger one
-    /// answered with 413. Default: 1 MiB.
+    /// answered with 413, as soon as it is announced to be larger or has turned out to be. Default: 1 MiB.
     #[must_use]
     pub fn max_request_body(self, bytes: usize) -> Self {
         Self {

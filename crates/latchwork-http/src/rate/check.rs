@@ -3,6 +3,7 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
+    sync::{Arc, OnceLock},
     task::{Context, Poll, ready},
 };
 
@@ -10,7 +11,7 @@ use http::{HeaderName, HeaderValue};
 use latchwork_core::rate::{Check, RateDecision, RateError};
 use tracing::{debug, warn};
 
-use super::RateHeaders;
+use super::{RateHeaders, headers::ToldPolicy};
 use crate::{ExtractError, Rejection, RejectionKind};
 
 /// What becomes of a request, and what its response says of it.
@@ -33,7 +34,7 @@ pub struct RateVerdict {
 #[must_use = "futures do nothing unless awaited"]
 pub struct RateCheck {
     check: Check,
-    terms: Terms,
+    terms: Arc<Terms>,
 }
 
 /// How a decision is told.
@@ -43,10 +44,12 @@ pub(super) struct Terms {
     pub(super) headers: RateHeaders,
     /// Nobody is refused.
     pub(super) shadow: bool,
+    /// What responses say of the quotas of the first request: those of most.
+    pub(super) told: OnceLock<ToldPolicy>,
 }
 
 impl RateCheck {
-    pub(super) const fn new(check: Check, terms: Terms) -> Self {
+    pub(super) const fn new(check: Check, terms: Arc<Terms>) -> Self {
         Self { check, terms }
     }
 }
@@ -56,7 +59,7 @@ impl Terms {
         let headers = if self.shadow {
             Vec::new()
         } else {
-            self.headers.of(&self.name, &decision)
+            self.headers.of(&self.name, &decision, &self.told)
         };
         let rejection = decision.retry_after().map(|after| {
             debug!(target: "latchwork::http", limit = %self.name, shadow = self.shadow, "a request is over its limit");

@@ -1,9 +1,13 @@
 //! What a response says of the rate limit.
 
-use std::{fmt::Write, time::Duration};
+use std::{
+    fmt::{self, Write},
+    sync::OnceLock,
+    time::Duration,
+};
 
 use http::{HeaderName, HeaderValue};
-use latchwork_core::rate::{QuotaState, RateDecision};
+use latchwork_core::rate::{Quota, QuotaState, RateDecision};
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -30,10 +34,15 @@ pub enum RateHeaders {
 }
 
 impl RateHeaders {
-    /// The headers that tell of a decision.
-    pub(super) fn of(self, name: &str, decision: &RateDecision) -> Vec<(HeaderName, HeaderValue)> {
+    /// The headers that tell of a decision. What was told of the quotas is kept in `told`, for one name.
+    pub(super) fn of(
+        self,
+        name: &str,
+        decision: &RateDecision,
+        told: &OnceLock<ToldPolicy>,
+    ) -> Vec<(HeaderName, HeaderValue)> {
         match self {
-            Self::Draft10 => draft10(name, decision),
+            Self::Draft10 => draft10(name, decision, told),
             Self::XRateLimit => {
                 let tightest = decision.tightest();
                 vec![
@@ -47,31 +56,70 @@ impl RateHeaders {
     }
 }
 
-fn draft10(name: &str, decision: &RateDecision) -> Vec<(HeaderName, HeaderValue)> {
-    let (mut policy, mut limit) = (String::new(), String::new());
-    for (
-        at,
-        QuotaState {
-            quota,
-            remaining,
-            reset_after,
-            ..
-        },
-    ) in decision.states().enumerate()
-    {
-        let (comma, number) = match at {
-            0 => ("", String::new()),
-            _ => (", ", format!("-{}", at + 1)),
-        };
-        let (window, reset) = (seconds(quota.refill()).max(1), seconds(reset_after));
-        let q = quota.burst();
-        write!(policy, "{comma}\"{name}{number}\";q={q};w={window}").expect("a String takes all");
-        write!(limit, "{comma}\"{name}{number}\";r={remaining};t={reset}").expect("a String takes all");
+/// The `RateLimit-Policy` of some quotas, which is the same in every response.
+#[derive(Clone, Debug)]
+pub(super) struct ToldPolicy {
+    quotas: Vec<Quota>,
+    value: HeaderValue,
+}
+
+impl ToldPolicy {
+    fn of(name: &str, decision: &RateDecision) -> Option<Self> {
+        let quotas: Vec<Quota> = decision.states().map(|state| state.quota).collect();
+        let value = list(name, &quotas, |text, quota| {
+            let window = seconds(quota.refill()).max(1);
+            write!(text, "q={};w={window}", quota.burst())
+        })?;
+        Some(Self { quotas, value })
     }
+
+    fn tells_of(&self, decision: &RateDecision) -> bool {
+        decision
+            .states()
+            .map(|state| state.quota)
+            .eq(self.quotas.iter().copied())
+    }
+}
+
+fn draft10(name: &str, decision: &RateDecision, told: &OnceLock<ToldPolicy>) -> Vec<(HeaderName, HeaderValue)> {
+    if told.get().is_none()
+        && let Some(policy) = ToldPolicy::of(name, decision)
+    {
+        // Another request may have been first.
+        let _ = told.set(policy);
+    }
+    let policy = match told.get() {
+        Some(told) if told.tells_of(decision) => Some(told.value.clone()),
+        _ => ToldPolicy::of(name, decision).map(|policy| policy.value),
+    };
+    let limit = list(
+        name,
+        decision.states(),
+        |text,
+         QuotaState {
+             remaining, reset_after, ..
+         }| { write!(text, "r={remaining};t={}", seconds(reset_after)) },
+    );
     let values = [(POLICY, policy), (LIMIT, limit)].into_iter();
-    values
-        .filter_map(|(name, value)| Some((name, value.try_into().ok()?)))
-        .collect()
+    values.filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// A list with an item for each quota, named after the limit and its place.
+fn list<T>(
+    name: &str,
+    items: impl IntoIterator<Item = T>,
+    write: impl Fn(&mut String, T) -> fmt::Result,
+) -> Option<HeaderValue> {
+    let mut text = String::with_capacity(name.len() + 40);
+    for (at, item) in items.into_iter().enumerate() {
+        match at {
+            0 => write!(text, "\"{name}\";"),
+            _ => write!(text, ", \"{name}-{}\";", at + 1),
+        }
+        .and_then(|()| write(&mut text, item))
+        .expect("a String takes all");
+    }
+    text.try_into().ok()
 }
 
 /// Whole seconds, rounded up.
@@ -81,7 +129,7 @@ fn seconds(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use latchwork_core::rate::{Quota, Quotas, RateLimits};
+    use latchwork_core::rate::{Quotas, RateLimits};
 
     use super::*;
 
@@ -102,7 +150,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_draft_names_each_quota() {
-        let headers = RateHeaders::Draft10.of("search", &decision(5).await);
+        let headers = RateHeaders::Draft10.of("search", &decision(5).await, &OnceLock::new());
         assert_eq!(
             shown(&headers),
             [
@@ -114,7 +162,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_older_headers_tell_of_the_tightest_quota() {
-        let headers = RateHeaders::XRateLimit.of("search", &decision(20).await);
+        let headers = RateHeaders::XRateLimit.of("search", &decision(20).await, &OnceLock::new());
         assert_eq!(
             shown(&headers),
             [
@@ -123,6 +171,20 @@ mod tests {
                 ("x-ratelimit-reset", "2")
             ]
         );
-        assert_eq!(RateHeaders::None.of("search", &decision(1).await), []);
+        assert_eq!(RateHeaders::None.of("search", &decision(1).await, &OnceLock::new()), []);
+    }
+
+    #[tokio::test]
+    async fn requests_of_other_quotas_are_told_of_their_own() {
+        let told = OnceLock::new();
+        let rates = RateLimits::in_memory();
+        for burst in [20, 30, 20] {
+            let quota = Quota::per_second(10).unwrap().with_burst(burst).unwrap();
+            let headers = RateHeaders::Draft10.of("search", &rates.check("k", quota, 0).await.unwrap(), &told);
+            assert_eq!(
+                shown(&headers)[0],
+                ("ratelimit-policy", &*format!("\"search\";q={burst};w={}", burst / 10))
+            );
+        }
     }
 }

@@ -1,4 +1,7 @@
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use bytes::Bytes;
 use http::Response;
@@ -20,7 +23,7 @@ pub struct RateLimitPolicy<V> {
     quotas: Quotas,
     quotas_of: Option<QuotasOf<V>>,
     cost_of: Option<CostOf<V>>,
-    terms: Terms,
+    terms: Arc<Terms>,
     refusal: Refusal,
 }
 
@@ -41,11 +44,12 @@ impl<V: 'static> RateLimitPolicy<V> {
             quotas: quotas.into(),
             quotas_of: None,
             cost_of: None,
-            terms: Terms {
+            terms: Arc::new(Terms {
                 name: "default".into(),
                 headers: RateHeaders::default(),
                 shadow: false,
-            },
+                told: OnceLock::new(),
+            }),
             refusal: Refusal::default(),
         })
     }
@@ -61,7 +65,9 @@ impl<V: 'static> RateLimitPolicy<V> {
         if name.is_empty() || !name.bytes().all(is_plain) {
             return Err(SetupError::LimitName { name: name.to_owned() });
         }
-        self.terms.name = name.into();
+        let terms = Arc::make_mut(&mut self.terms);
+        terms.name = name.into();
+        terms.told = OnceLock::new();
         Ok(self)
     }
 
@@ -84,14 +90,14 @@ impl<V: 'static> RateLimitPolicy<V> {
     /// Refuses nobody, and says nothing in responses: to try a limit out. Requests are charged, and handlers and logs see the decision.
     #[must_use]
     pub fn shadow(mut self) -> Self {
-        self.terms.shadow = true;
+        Arc::make_mut(&mut self.terms).shadow = true;
         self
     }
 
     /// Sets the headers that tell of the limit.
     #[must_use]
     pub fn headers(mut self, headers: RateHeaders) -> Self {
-        self.terms.headers = headers;
+        Arc::make_mut(&mut self.terms).headers = headers;
         self
     }
 
@@ -130,7 +136,7 @@ impl<V: 'static> RateLimitPolicy<V> {
         let cost = self.cost_of.as_ref().map_or(1, |cost| cost(view));
         let quotas = self.quotas_of.as_ref().and_then(|quotas| quotas(view));
         let check = self.rates.check(key, quotas.unwrap_or(self.quotas), cost);
-        Ok(Some(RateCheck::new(check, self.terms.clone())))
+        Ok(Some(RateCheck::new(check, Arc::clone(&self.terms))))
     }
 
     /// The answer to a request that is refused.
@@ -149,7 +155,7 @@ impl<V> Clone for RateLimitPolicy<V> {
             quotas: self.quotas,
             quotas_of: self.quotas_of.clone(),
             cost_of: self.cost_of.clone(),
-            terms: self.terms.clone(),
+            terms: Arc::clone(&self.terms),
             refusal: self.refusal.clone(),
         }
     }

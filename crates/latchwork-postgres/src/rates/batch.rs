@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, VecDeque, hash_map::Entry};
 
+use foldhash::fast::RandomState;
 use latchwork_core::{
     Moment,
     engine::EngineError,
     rate::{ChargeReply, ChargeRequest, Charged, MAX_QUOTAS, Quotas, RateRow},
 };
+use tokio_postgres::{Error as DriverError, Row};
 
 /// The most rows of one batch.
 const MOST_ROWS: usize = 512;
@@ -20,7 +22,9 @@ struct Group {
     quotas: Quotas,
     cost: u32,
     wanted: usize,
-    replies: Vec<ChargeReply>,
+    first: Option<ChargeReply>,
+    /// Most rows have one request, which needs no room of its own.
+    others: Vec<ChargeReply>,
 }
 
 /// Requests that are decided at the same moment, by one statement for each number of quotas.
@@ -34,8 +38,10 @@ impl Batch {
     /// the next batch, and so do those behind them: the server counts how often the same charge fits, and a row's
     /// requests are decided in order.
     pub(super) fn take(queue: &mut VecDeque<ChargeRequest>) -> Self {
-        let mut groups: Vec<Group> = Vec::new();
-        let mut places: HashMap<RateRow, Option<usize>> = HashMap::new();
+        let room = queue.len().min(MOST_ROWS);
+        let mut groups: Vec<Group> = Vec::with_capacity(room);
+        let mut places: HashMap<RateRow, Option<usize>, RandomState> =
+            HashMap::with_capacity_and_hasher(room, RandomState::default());
         let mut later = Vec::new();
         let mut taken = 0;
         while taken < MOST_REQUESTS
@@ -73,14 +79,16 @@ impl Batch {
     /// The parts that are a statement each.
     pub(super) fn parts(self) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
+        let room = self.groups.len();
         for group in self.groups {
             let quotas = group.quotas.len();
             match parts.iter_mut().find(|part| part.quotas == quotas) {
                 Some(part) => part.groups.push(group),
-                None => parts.push(Part {
-                    quotas,
-                    groups: vec![group],
-                }),
+                None => {
+                    let mut groups = Vec::with_capacity(room);
+                    groups.push(group);
+                    parts.push(Part { quotas, groups });
+                }
             }
         }
         for part in &mut parts {
@@ -104,13 +112,19 @@ impl Group {
             quotas,
             cost,
             wanted: 1,
-            replies: vec![reply],
+            first: Some(reply),
+            others: Vec::new(),
         }
     }
 
     fn add(&mut self, reply: ChargeReply) {
         self.wanted += 1;
-        self.replies.push(reply);
+        self.others.push(reply);
+    }
+
+    /// The replies, in the order of the requests.
+    fn replies(self) -> impl Iterator<Item = ChargeReply> {
+        self.first.into_iter().chain(self.others)
     }
 
     /// How many charges are wanted. Those of nothing are not.
@@ -145,7 +159,8 @@ impl Part {
                 quotas,
                 cost: 1,
                 wanted: 1,
-                replies: Vec::new(),
+                first: None,
+                others: Vec::new(),
             }],
         }
     }
@@ -173,30 +188,57 @@ impl Part {
         arguments
     }
 
-    /// Answers all requests with what the statement has returned.
-    pub(super) fn answer(self, outcomes: &HashMap<(i64, i64), Outcome>, at: Moment) {
+    /// Answers all requests with what the statement has returned: a row for each group, in their order.
+    pub(super) fn answer(self, rows: &[Row], at: Moment) {
+        let mut outcomes = rows.iter().map_while(|row| Outcome::of(row).ok()).peekable();
         for group in self.groups {
             // A row that did not come back leaves its replies to their own drop.
-            if let Some(outcome) = outcomes.get(&(group.row.key(), group.row.quotas())) {
-                group.answer(*outcome, at);
+            if let Some(outcome) = outcomes.next_if(|outcome| outcome.is_for(group.row)) {
+                group.answer(outcome, at);
             }
         }
     }
 
+    /// Whether any charge was allowed.
+    pub(super) fn is_admitted(&self, rows: &[Row]) -> bool {
+        rows.iter()
+            .any(|row| Outcome::of(row).is_ok_and(|outcome| outcome.admitted != 0))
+    }
+
     pub(super) fn fail(self, error: &EngineError) {
-        for reply in self.groups.into_iter().flat_map(|group| group.replies) {
+        for reply in self.groups.into_iter().flat_map(Group::replies) {
             reply.send(Err(error.clone()));
         }
     }
 }
 
 /// What the statement has returned for a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Outcome {
+struct Outcome {
+    key: i64,
+    quotas: i64,
     /// How many charges were allowed, or, below zero, that the row is new.
-    pub(super) admitted: i32,
+    admitted: i32,
     /// How far each theoretical arrival time lies ahead after them, in nanoseconds.
-    pub(super) ahead: [u64; MAX_QUOTAS],
+    ahead: [u64; MAX_QUOTAS],
+}
+
+impl Outcome {
+    fn of(row: &Row) -> Result<Self, DriverError> {
+        let mut ahead = [0; MAX_QUOTAS];
+        for (place, ahead) in (3..row.len()).zip(&mut ahead) {
+            *ahead = u64::try_from(row.try_get::<_, i64>(place)?).unwrap_or_default();
+        }
+        Ok(Self {
+            key: row.try_get(0)?,
+            quotas: row.try_get(1)?,
+            admitted: row.try_get(2)?,
+            ahead,
+        })
+    }
+
+    fn is_for(&self, row: RateRow) -> bool {
+        (self.key, self.quotas) == (row.key(), row.quotas())
+    }
 }
 
 impl Group {
@@ -204,14 +246,15 @@ impl Group {
     fn answer(self, outcome: Outcome, at: Moment) {
         let first = self.at_first();
         let admitted = usize::try_from(outcome.admitted).unwrap_or(first);
-        for (place, reply) in self.replies.into_iter().enumerate() {
+        let (cost, quotas) = (self.cost, self.quotas);
+        for (place, reply) in self.replies().enumerate() {
             let mut ahead = outcome.ahead;
             let behind = admitted.saturating_sub(place + 1) as u64;
-            for (ahead, quota) in ahead.iter_mut().zip(self.quotas.as_slice()) {
-                let step = (quota.interval().as_nanos() as u64).saturating_mul(u64::from(self.cost));
+            for (ahead, quota) in ahead.iter_mut().zip(quotas.as_slice()) {
+                let step = (quota.interval().as_nanos() as u64).saturating_mul(u64::from(cost));
                 *ahead = ahead.saturating_sub(step.saturating_mul(behind));
             }
-            reply.send(Ok(Charged::new(self.cost == 0 || place < admitted, ahead, at)));
+            reply.send(Ok(Charged::new(cost == 0 || place < admitted, ahead, at)));
         }
     }
 }

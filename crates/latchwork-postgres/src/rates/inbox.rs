@@ -111,7 +111,21 @@ impl Inbox {
         Poll::Pending
     }
 
-    /// Takes out what one statement can carry.
+    /// Whether nothing has collected.
+    pub(super) fn is_empty(&self) -> bool {
+        lock(&self.0).requests.is_empty()
+    }
+
+    /// Takes out what one statement can carry, if there is anything and the inbox is not closed.
+    pub(super) fn take_work(&self) -> Option<Batch> {
+        let mut state = lock(&self.0);
+        if state.closing {
+            return None;
+        }
+        Some(Batch::take(&mut state.requests)).filter(|batch| !batch.is_empty())
+    }
+
+    /// Waits for work, and takes it out like [`Inbox::take_work`].
     pub(super) fn poll_work(&self, context: &Context<'_>) -> Poll<Wake> {
         let mut state = lock(&self.0);
         if state.closing {

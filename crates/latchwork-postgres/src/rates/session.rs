@@ -3,56 +3,49 @@
 //! take.
 
 use std::{
-    collections::HashMap,
     error::Error,
     future::poll_fn,
-    mem,
     pin::pin,
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Weak},
     task::Poll,
     time::Duration,
 };
 
-use futures_util::future::join_all;
-use latchwork_core::{
-    engine::{EngineError, EngineErrorKind},
-    rate::MAX_QUOTAS,
+use latchwork_core::engine::{EngineError, EngineErrorKind};
+use tokio::{
+    task::yield_now,
+    time::{sleep, timeout},
 };
-use tokio::time::{sleep, timeout};
-use tokio_postgres::{Error as DriverError, Row, Statement, types::ToSql};
+use tokio_postgres::{Error as DriverError, Row};
 use tracing::warn;
 
 use super::{
     RateOptions,
-    batch::{Arguments, Batch, Outcome, Part},
+    asked::Asked,
+    batch::{Arguments, Batch, Part},
     inbox::{Inbox, Wake},
-    sql,
+    statements::Statements,
     sweep::{self, Sweep},
 };
 use crate::{
     backoff::{Backoff, GOOD_AFTER},
     connect::{ConnectError, Connected},
     error::{StatementError, connection_lost, unreachable},
+    in_flight::Answers,
     link::{End, Link, OnSilence},
     options::Timing,
     shared::Shared,
     sqlstate::{Condition, condition},
-    sync::lock,
 };
 
 /// What others see of the session.
 #[derive(Debug)]
 pub(super) struct RateSession {
     pub(super) inbox: Inbox,
-    in_flight: InFlight,
+    asked: Asked,
     answer_within: Duration,
     sweep_interval: Duration,
 }
-
-/// Those whose requests are on the wire. They are here, and not with the task that waits for the answers, so that a
-/// silence of the server can answer them.
-#[derive(Debug, Default)]
-struct InFlight(Mutex<Vec<Part>>);
 
 /// Ends the session however its task ends: with its runtime, too.
 struct Ending(Arc<RateSession>);
@@ -60,7 +53,7 @@ struct Ending(Arc<RateSession>);
 impl Drop for Ending {
     fn drop(&mut self) {
         self.0.inbox.end();
-        self.0.in_flight.fail(&EngineError::new(EngineErrorKind::Closed));
+        self.0.asked.fail(&EngineError::new(EngineErrorKind::Closed));
     }
 }
 
@@ -71,18 +64,11 @@ enum Event {
     SweepDue,
 }
 
-/// The prepared statements of one connection.
-#[derive(Default)]
-struct Statements {
-    charge: [Option<Statement>; MAX_QUOTAS],
-    sweep: Option<Statement>,
-}
-
 impl RateSession {
     pub(super) fn new(options: &RateOptions) -> Self {
         Self {
             inbox: Inbox::default(),
-            in_flight: InFlight::default(),
+            asked: Asked::default(),
             answer_within: options.answer_within,
             sweep_interval: options.sweep_interval,
         }
@@ -154,7 +140,7 @@ impl RateSession {
             Ok(()) => End::Asked,
             Err(end) => end,
         };
-        self.in_flight.fail(&connection_lost(&end.to_string()));
+        self.asked.fail(&connection_lost(&end.to_string()));
         if matches!(end, End::Asked) {
             link.close().await;
         }
@@ -168,7 +154,7 @@ impl RateSession {
             if let Some(session) = session.upgrade() {
                 let error = silent(limit);
                 session.inbox.outage(&error);
-                session.in_flight.fail(&error);
+                session.asked.fail(&error);
             }
         })
     }
@@ -178,28 +164,41 @@ impl RateSession {
         // If the table is not there, whoever asks is told.
         let _ = statements.charge(link, 1).await?;
         self.inbox.outage_ended();
+        let mut in_flight = None;
         loop {
-            match self.next_event(link, sweep).await? {
-                Event::Wake(Wake::Work(batch)) => self.carry(link, &mut statements, batch).await?,
-                Event::Wake(Wake::Close) => return Ok(()),
-                Event::PingDue => link.ping().await?,
-                Event::SweepDue => self.take_turn(shared, link, &mut statements, sweep).await?,
+            in_flight = match in_flight {
+                Some(answers) => self.carry(link, &mut statements, sweep, answers).await?,
+                None => match self.next_event(link, sweep).await? {
+                    Event::Wake(Wake::Work(batch)) => Some(self.send(link, &mut statements, batch.parts()).await?),
+                    Event::Wake(Wake::Close) => return Ok(()),
+                    Event::PingDue => link.ping().await.map(|()| None)?,
+                    Event::SweepDue => {
+                        self.take_turn(shared, link, &mut statements, sweep).await?;
+                        None
+                    }
+                },
+            };
+            if in_flight.is_none() {
+                if let Some(behind) = sweep.behind() {
+                    self.sweep_on(link, &mut statements, sweep, behind).await?;
+                }
+                // Any answer ends a silence.
+                self.inbox.outage_ended();
             }
-            if let Some(behind) = sweep.behind() {
-                self.sweep_on(link, &mut statements, sweep, behind).await?;
-            }
-            // Any answer ends a silence.
-            self.inbox.outage_ended();
         }
     }
 
     async fn next_event(&self, link: &mut Link, sweep: &Sweep) -> Result<Event, End> {
         let ping_due = link.ping_due();
         link.idle(|now, context| {
+            // Before the work, which may never pause.
+            if sweep.is_due(now) {
+                return Poll::Ready(Event::SweepDue);
+            }
             if let Poll::Ready(wake) = self.inbox.poll_work(context) {
                 return Poll::Ready(Event::Wake(wake));
             }
-            if sweep.is_due(now) || sweep.behind().is_some() {
+            if sweep.behind().is_some() {
                 return Poll::Ready(Event::SweepDue);
             }
             if ping_due <= now {
@@ -210,30 +209,60 @@ impl RateSession {
         .await
     }
 
-    /// Charges all that a batch asks for, and answers.
-    async fn carry(&self, link: &mut Link, statements: &mut Statements, batch: Batch) -> Result<(), End> {
-        let parts = batch.parts();
+    /// Sends all that a batch asks for.
+    async fn send(&self, link: &mut Link, statements: &mut Statements, parts: Vec<Part>) -> Result<Answers, End> {
         let arguments: Vec<(usize, Arguments)> = parts.iter().map(|part| (part.quotas, part.arguments())).collect();
-        self.in_flight.put(parts);
+        self.asked.put(parts);
         let mut calls = Vec::with_capacity(arguments.len());
         for (quotas, arguments) in arguments {
-            let statement = statements.charge(link, quotas).await?;
-            calls.push(call(Arc::clone(&link.client), statement, arguments));
+            calls.push(statements.charge(link, quotas).await?.call(link, arguments));
         }
-        let at = link.health.clock().now();
-        let answers = link.call(async { Ok(join_all(calls).await) }).await?;
-        let answers = answers.map_err(|error| End::Closed(Some(error)))?;
+        Answers::to(calls, link).await
+    }
+
+    /// Waits for a batch, sends what has collected meanwhile, and hands the answers out. Returns what it has sent.
+    async fn carry(
+        &self,
+        link: &mut Link,
+        statements: &mut Statements,
+        sweep: &Sweep,
+        mut answers: Answers,
+    ) -> Result<Option<Answers>, End> {
+        let arrived = answers.arrive(link, self.answer_within).await?;
+        self.inbox.outage_ended();
+        // Those who are about to ask get into this batch: another costs as much as several rows of this one. The server is
+        // idle for no longer than the tasks take that can run now.
+        if !self.inbox.is_empty() {
+            yield_now().await;
+        }
         // After a silence there is nobody left to answer.
-        for (part, answer) in self.in_flight.take().into_iter().zip(answers) {
+        let parts = self.asked.take();
+        let now = link.health.clock().now();
+        let goes_on = arrived.iter().all(Result::is_ok) && sweep.behind().is_none() && !sweep.is_due(now);
+        let mut next = if goes_on {
+            self.inbox.take_work().map(Batch::parts)
+        } else {
+            None
+        };
+        // The server is at the next batch while the answers to this one are handed out. But nobody whose answer is there
+        // waits until a statement is prepared for others.
+        let ahead = match next.take_if(|parts| statements.are_there_for(parts)) {
+            Some(parts) => Some(self.send(link, statements, parts).await),
+            None => None,
+        };
+        for (part, answer) in parts.into_iter().zip(arrived) {
             match answer {
-                Ok(outcomes) => part.answer(&outcomes, at),
+                Ok(rows) => part.answer(&rows, answers.sent()),
                 Err(error) => {
                     *statements = Statements::default();
                     part.fail(&judge(error)?);
                 }
             }
         }
-        Ok(())
+        match next {
+            Some(parts) => self.send(link, statements, parts).await.map(Some),
+            None => ahead.transpose(),
+        }
     }
 
     /// Asks whether it is this process that sweeps now.
@@ -244,21 +273,15 @@ impl RateSession {
         statements: &mut Statements,
         sweep: &mut Sweep,
     ) -> Result<(), End> {
+        let mut mine = false;
         if sweep.behind().is_some() {
             return Ok(());
         }
-        let mut mine = false;
         if let Some((row, quotas)) = sweep::turn(self.sweep_interval) {
-            let statement = statements.charge(link, quotas.len()).await?;
             let part = Part::of_one(row, quotas);
-            let call = call(Arc::clone(&link.client), statement, part.arguments());
-            if let Ok(outcomes) = link
-                .call(async { Ok(call.await) })
-                .await?
-                .map_err(|error| End::Closed(Some(error)))?
-            {
-                mine = outcomes.values().any(|outcome| outcome.admitted != 0);
-            }
+            let call = statements.charge(link, part.quotas).await?.call(link, part.arguments());
+            let answer = link.call(call).await?;
+            mine = answer.is_ok_and(|rows| part.is_admitted(&rows));
         }
         sweep.turn(mine, &shared.clock);
         Ok(())
@@ -297,68 +320,6 @@ impl RateSession {
         sweep.came_to(row.filter(is_full).map(|row| (row.get(2), row.get(3))));
         Ok(())
     }
-}
-
-impl InFlight {
-    fn put(&self, parts: Vec<Part>) {
-        *lock(&self.0) = parts;
-    }
-
-    fn take(&self) -> Vec<Part> {
-        mem::take(&mut lock(&self.0))
-    }
-
-    fn fail(&self, error: &EngineError) {
-        self.take().into_iter().for_each(|part| part.fail(error));
-    }
-}
-
-impl Statements {
-    /// The statement for so many quotas, or why there is none.
-    async fn charge(&mut self, link: &mut Link, quotas: usize) -> Result<Result<Statement, DriverError>, End> {
-        prepared(&mut self.charge[quotas - 1], link, || sql::charge(quotas)).await
-    }
-
-    async fn sweep(&mut self, link: &mut Link) -> Result<Result<Statement, DriverError>, End> {
-        prepared(&mut self.sweep, link, sql::sweep).await
-    }
-}
-
-async fn prepared(
-    place: &mut Option<Statement>,
-    link: &mut Link,
-    text: impl FnOnce() -> String,
-) -> Result<Result<Statement, DriverError>, End> {
-    if let Some(statement) = place {
-        return Ok(Ok(statement.clone()));
-    }
-    let text = &text();
-    let made = link
-        .ask_or_refuse(|client| async move { client.prepare(text).await })
-        .await?;
-    Ok(made.inspect(|statement| *place = Some(statement.clone())))
-}
-
-/// Runs a statement that was prepared.
-async fn call(
-    client: Arc<tokio_postgres::Client>,
-    statement: Result<Statement, DriverError>,
-    arguments: Arguments,
-) -> Result<HashMap<(i64, i64), Outcome>, DriverError> {
-    let arguments: Vec<&(dyn ToSql + Sync)> = arguments.iter().map(|array| array as _).collect();
-    let rows = client.query(&statement?, &arguments).await?;
-    rows.iter().map(outcome).collect()
-}
-
-fn outcome(row: &Row) -> Result<((i64, i64), Outcome), DriverError> {
-    let now: i64 = row.try_get(3)?;
-    let mut ahead = [0; MAX_QUOTAS];
-    for (place, ahead) in ahead.iter_mut().enumerate().take(row.len() - 4) {
-        let arrival: i64 = row.try_get(4 + place)?;
-        *ahead = u64::try_from(arrival.saturating_sub(now)).unwrap_or_default();
-    }
-    let admitted = row.try_get(2)?;
-    Ok(((row.try_get(0)?, row.try_get(1)?), Outcome { admitted, ahead }))
 }
 
 /// Words a refused statement, or says that the connection is of no use.

@@ -14,8 +14,8 @@ const SLACK: &str = "'60000000000'::pg_catalog.int8";
 ///
 /// Parameters, arrays with one element a row: key, quotas, how many charges are wanted, and how many of them a row that is
 /// not there yet allows; then for each quota its step and its tolerance. Rows come in the order of the primary key, so
-/// that no two sessions wait for each other. Returns for each row its name, how many charges were allowed (or, below
-/// zero, that it is new), the moment, and the theoretical arrival times, all in nanoseconds since 1970.
+/// that no two sessions wait for each other. Returns for each row, in the same order, its name, how many charges were allowed
+/// (or, below zero, that it is new), and how far the theoretical arrival times lie ahead, in nanoseconds.
 ///
 /// All is decided in `ON CONFLICT DO UPDATE`, which locks the row that is there and takes its latest version. There the
 /// row that was to be inserted is all that there is to see; so it brings its place in the arrays, as `-i` in `admitted`,
@@ -29,18 +29,25 @@ pub(super) fn charge(quotas: usize) -> String {
         let by = op(&admitted, "*", &array(step(j), PLACE));
         format!("tat{j} = {}", op(&base(j), "+", &by))
     });
-    let returned = listed(&|j| format!("r.tat{j}"));
+    let ahead = listed(&|j| op(&format!("r.tat{j}"), "-", CLOCK));
     format!(
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now) \
-         INSERT INTO latchwork.rate_limits AS r (key, quotas, admitted, {tats}) \
-         SELECT a.key, a.quotas, (OPERATOR(pg_catalog.-) a.i)::pg_catalog.int4, {first} \
+         INSERT INTO latchwork.rate_limits AS r (key, quotas, admitted, room, {tats}) \
+         SELECT a.key, a.quotas, (OPERATOR(pg_catalog.-) a.i)::pg_catalog.int4, {ROOM}, {first} \
          FROM clock AS c CROSS JOIN ROWS FROM (pg_catalog.unnest($1::pg_catalog.int8[]), \
          pg_catalog.unnest($2::pg_catalog.int8[]), pg_catalog.unnest(${FIRST}::pg_catalog.int8[])) \
          WITH ORDINALITY AS a(key, quotas, first, i) \
-         ON CONFLICT (key, quotas) DO UPDATE SET admitted = ({admitted})::pg_catalog.int4, {moved} \
-         RETURNING r.key, r.quotas, r.admitted, {CLOCK}, {returned}"
+         ON CONFLICT (key, quotas) DO UPDATE SET admitted = ({admitted})::pg_catalog.int4, room = NULL, {moved} \
+         RETURNING r.key, r.quotas, r.admitted, {ahead}"
     )
 }
+
+/// What a new row takes up beyond its contents, and gives back at its first update: 16 bytes.
+///
+/// PostgreSQL clears a page of old versions at every visit when less of it is free than the fill factor leaves. Rows that
+/// stayed as large as they were inserted would fill a page just up to there, and each update would clear the whole page of
+/// one old version.
+const ROOM: &str = "'0123456789abcdef'::pg_catalog.bytea";
 
 /// The moment of the statement.
 const CLOCK: &str = "(SELECT now FROM clock)";

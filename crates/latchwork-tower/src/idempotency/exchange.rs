@@ -136,11 +136,15 @@ impl<P: TxProvider> Exchange<P> {
     }
 }
 
-/// Reads a request's body, up to a number of bytes, whatever its headers say of its length.
+/// Reads a request's body, up to a number of bytes, whatever its headers say of its length. One that is announced to be
+/// larger is not waited for.
 async fn read<B>(body: B, cap: usize) -> Result<(Bytes, Option<HeaderMap>), Rejection>
 where
     B: Body,
 {
+    if body.size_hint().lower() > cap as u64 {
+        return Err(Rejection::new(RejectionKind::BodyTooLarge));
+    }
     // The error of the body may be of any type, so it is not looked into.
     let failed = body.map_err(|_| BodyFailed);
     match Limited::new(Box::pin(failed), cap).collect().await {

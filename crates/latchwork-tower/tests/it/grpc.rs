@@ -1,32 +1,18 @@
 //! On tonic: around a server, and around one service of it.
 
-use std::{
-    convert::Infallible,
-    future::Future,
-    pin::Pin,
-    task::{Context, Poll},
-};
-
-use bytes::{Buf, BufMut};
-use http::uri::PathAndQuery;
 use latchwork_core::{Key, Locks};
+use latchwork_harness::grpc::{Handler, Unary, call, listen};
 use latchwork_tower::{
     HeldLock, LockLayer, Peer, SlotLayer, TxLockLayer,
     key::{client, header},
 };
-use tokio::net::TcpListener;
 use tonic::{
     Code, Request, Response, Status,
-    body::Body,
-    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
-    server::{Grpc, NamedService, UnaryService},
+    server::NamedService,
     service::{InterceptorLayer, LayerExt},
-    transport::{
-        Channel, Endpoint, Server,
-        server::{TcpConnectInfo, TcpIncoming},
-    },
+    transport::{Channel, Server, server::TcpConnectInfo},
 };
-use tower::{Service, ServiceBuilder};
+use tower::ServiceBuilder;
 
 use crate::{
     support::{Event, Stage, in_time, is_free, is_held, stage},
@@ -35,95 +21,31 @@ use crate::{
 
 const KEY: Key = Key::bigint(1);
 
-/// Sends bytes as they are, so that no file has to be compiled.
-#[derive(Clone, Copy, Debug, Default)]
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Vec<u8>;
-    type Decode = Vec<u8>;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn encode(&mut self, item: Vec<u8>, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put_slice(&item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
-        let mut item = vec![0; buffer.remaining()];
-        buffer.copy_to_slice(&mut item);
-        Ok(Some(item))
-    }
-}
-
 /// Echoes when its stage lets it go.
 #[derive(Clone, Debug)]
 struct Echo(Stage);
+
+type EchoService = Unary<Echo, Echo>;
 
 impl NamedService for Echo {
     const NAME: &'static str = "test.Echo";
 }
 
-impl UnaryService<Vec<u8>> for Echo {
-    type Response = Vec<u8>;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Vec<u8>>, Status>> + Send>>;
-
-    fn call(&mut self, request: Request<Vec<u8>>) -> Self::Future {
-        let stage = self.0.clone();
-        Box::pin(async move {
-            let held = request.extensions().get().is_none_or(|lock: &HeldLock| lock.is_held());
-            let fails = request.metadata().get("x-key").is_some_and(|key| key == "fails");
-            stage.play().await;
-            if held && !fails {
-                Ok(Response::new(request.into_inner()))
-            } else {
-                Err(Status::internal("not held, or told to fail"))
-            }
-        })
+impl Handler for Echo {
+    async fn handle(self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, Status> {
+        let held = request.extensions().get().is_none_or(|lock: &HeldLock| lock.is_held());
+        let fails = request.metadata().get("x-key").is_some_and(|key| key == "fails");
+        self.0.play().await;
+        if held && !fails {
+            Ok(Response::new(request.into_inner()))
+        } else {
+            Err(Status::internal("not held, or told to fail"))
+        }
     }
 }
 
-impl Service<http::Request<Body>> for Echo {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        let echo = self.clone();
-        Box::pin(async move { Ok(Grpc::new(Raw).unary(echo, request).await) })
-    }
-}
-
-async fn listen() -> (TcpIncoming, Channel) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let channel = Endpoint::from_shared(format!("http://{address}"))
-        .unwrap()
-        .connect_lazy();
-    (TcpIncoming::from(listener), channel)
+fn serves(stage: Stage) -> EchoService {
+    Unary::new(Echo(stage))
 }
 
 macro_rules! serve {
@@ -136,12 +58,11 @@ macro_rules! serve {
 }
 
 async fn echo(channel: &Channel, key: &'static str) -> Result<Vec<u8>, Status> {
-    let mut grpc = tonic::client::Grpc::new(channel.clone());
-    grpc.ready().await.unwrap();
     let mut request = Request::new(b"hello".to_vec());
     request.metadata_mut().insert("x-key", key.parse().unwrap());
-    let path = PathAndQuery::from_static("/test.Echo/Echo");
-    in_time(grpc.unary(request, path, Raw)).await.map(Response::into_inner)
+    call(channel, "/test.Echo/Echo", request)
+        .await
+        .map(Response::into_inner)
 }
 
 async fn refused(channel: &Channel, code: Code) -> Status {
@@ -158,9 +79,9 @@ async fn a_lock_around_the_server_and_around_one_service() {
         let layer = LockLayer::new(locks.clone(), KEY).unwrap();
         let (stage, mut watcher) = stage();
         let channel = if around_server {
-            serve!(Server::builder().layer(layer).add_service(Echo(stage)))
+            serve!(Server::builder().layer(layer).add_service(serves(stage)))
         } else {
-            serve!(Server::builder().add_service(layer.named_layer(Echo(stage))))
+            serve!(Server::builder().add_service(layer.named_layer(serves(stage))))
         };
         let first = tokio::spawn({
             let channel = channel.clone();
@@ -180,7 +101,7 @@ async fn a_call_that_is_cancelled_frees_the_lock() {
     let locks = Locks::in_memory();
     let layer = LockLayer::new(locks.clone(), KEY).unwrap();
     let (stage, mut watcher) = stage();
-    let channel = serve!(Server::builder().layer(layer).add_service(Echo(stage)));
+    let channel = serve!(Server::builder().layer(layer).add_service(serves(stage)));
     let call = tokio::spawn(async move { echo(&channel, "a").await });
     watcher.sees(Event::Entered).await;
     assert!(is_held(&locks, KEY).await);
@@ -194,7 +115,7 @@ async fn slots_full_is_resource_exhausted_and_ends_with_the_trailers() {
     let locks = Locks::in_memory();
     let layer = SlotLayer::per(locks.clone(), ("client", header("x-key")), 1).unwrap();
     let (stage, mut watcher) = stage();
-    let channel = serve!(Server::builder().layer(layer).add_service(Echo(stage)));
+    let channel = serve!(Server::builder().layer(layer).add_service(serves(stage)));
     let first = tokio::spawn({
         let channel = channel.clone();
         async move { echo(&channel, "a").await }
@@ -220,11 +141,11 @@ async fn a_lock_server_that_is_gone_is_unavailable_and_a_bad_key_an_invalid_argu
     closed.close().await;
     let (stage, _watcher) = stage();
     let gone = LockLayer::new(closed, KEY).unwrap();
-    let channel = serve!(Server::builder().layer(gone).add_service(Echo(stage.clone())));
+    let channel = serve!(Server::builder().layer(gone).add_service(serves(stage.clone())));
     refused(&channel, Code::Unavailable).await;
 
     let no_route = LockLayer::new(Locks::in_memory(), header("x-other")).unwrap();
-    let channel = serve!(Server::builder().layer(no_route).add_service(Echo(stage)));
+    let channel = serve!(Server::builder().layer(no_route).add_service(serves(stage)));
     refused(&channel, Code::InvalidArgument).await;
 }
 
@@ -241,7 +162,7 @@ async fn clients_are_told_apart_by_address_with_an_interceptor() {
     let per_client = SlotLayer::per(Locks::in_memory(), ("client", client()), 1).unwrap();
     let (stage, mut watcher) = stage();
     let layers = ServiceBuilder::new().layer(tell_peer).layer(per_client);
-    let channel = serve!(Server::builder().layer(layers).add_service(Echo(stage)));
+    let channel = serve!(Server::builder().layer(layers).add_service(serves(stage)));
     let first = tokio::spawn({
         let channel = channel.clone();
         async move { echo(&channel, "a").await }
@@ -260,9 +181,9 @@ async fn a_transaction_is_stored_by_the_grpc_status_and_not_by_the_http_status()
         let layer = TxLockLayer::<Database>::new(database.clone(), KEY).unwrap();
         let (stage, watcher) = stage();
         let channel = if around_server {
-            serve!(Server::builder().layer(layer).add_service(Echo(stage)))
+            serve!(Server::builder().layer(layer).add_service(serves(stage)))
         } else {
-            serve!(Server::builder().add_service(layer.named_layer(Echo(stage))))
+            serve!(Server::builder().add_service(layer.named_layer(serves(stage))))
         };
         watcher.lets_go(2);
         assert_eq!(echo(&channel, "a").await.unwrap(), b"hello");

@@ -36,6 +36,12 @@ pub(super) trait Server {
     /// | `POST /orders/{id}/charge` | a lock for each order | waits until the test lets it go |
     /// | `POST /patient` | one lock, waits for it | 200, or 500 if it is not alone |
     /// | `POST /complete` | the same lock, waits a little, runs to its end | the same |
+    /// | `POST /by-header` | a lock for each `x-key` | waits until the test lets it go |
+    /// | `POST /by-pair` | a lock for each pair of `x-a` and `x-b` | the same |
+    /// | `GET /by-client`, `/by-proxied-client` | one slot for each client, also behind this machine | the same |
+    /// | `GET /crowd` | slots | the same |
+    /// | `GET /panics` | a lock and slots | panics |
+    /// | `GET /early` | one slot, until the response | has a body without an end |
     /// | `GET /stream` | slots | says which in `x-slot`, and has a body without an end |
     fn serve(service: Service) -> Served;
 }
@@ -65,6 +71,9 @@ impl Service {
         others == 0
     }
 }
+
+/// This machine, as a proxy that may be believed.
+pub(super) const HERE: [&str; 2] = ["127.0.0.0/8", "::1"];
 
 struct Leaves<'a>(&'a AtomicUsize);
 

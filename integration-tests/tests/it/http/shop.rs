@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use latchwork_harness::Cluster;
+use latchwork_postgres::PostgresOptions;
 
 use super::{instance::Instance, servers::Server};
 use crate::onlooker::{Onlooker, eventually, loud, quick};
@@ -15,12 +16,22 @@ pub(super) struct Shop {
 }
 
 impl Shop {
+    /// Instances that see a loss in moments.
     pub(super) async fn open<S: Server>() -> Self {
+        Self::with::<S>(quick()).await
+    }
+
+    /// Instances for which a server that is slow, because the machine is busy, is no loss.
+    pub(super) async fn open_to_crowds<S: Server>() -> Self {
+        Self::with::<S>(PostgresOptions::default()).await
+    }
+
+    async fn with<S: Server>(options: PostgresOptions) -> Self {
         let cluster = Cluster::start().unwrap();
         let onlooker = Onlooker::new(&cluster.url()).await;
         let inside = Arc::default();
-        let one = Instance::start::<S>(&cluster.url(), quick(), &inside).await;
-        let other = Instance::start::<S>(&cluster.url(), quick(), &inside).await;
+        let one = Instance::start::<S>(&cluster.url(), options.clone(), &inside).await;
+        let other = Instance::start::<S>(&cluster.url(), options, &inside).await;
         Self {
             cluster,
             onlooker,

@@ -26,9 +26,9 @@ pub(super) struct Instance {
 }
 
 impl Instance {
-    pub(super) async fn start<S: Server>(url: &str, options: PostgresOptions) -> Self {
+    pub(super) async fn start<S: Server>(url: &str, options: PostgresOptions, pool: usize) -> Self {
         let manager = Manager::new(url.parse().unwrap(), NoTls);
-        let pool = Pool::builder(manager).max_size(8).build().unwrap();
+        let pool = Pool::builder(manager).max_size(pool).build().unwrap();
         let postgres = connect(url, options).await;
         let (stage, watcher) = stage();
         let mails = Arc::new(AtomicUsize::new(0));

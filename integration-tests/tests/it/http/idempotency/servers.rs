@@ -3,7 +3,11 @@
 mod actix;
 mod axum;
 
-use std::sync::{Arc, atomic::AtomicUsize};
+use std::{
+    ops::Deref,
+    sync::{Arc, atomic::AtomicUsize},
+    time::Duration,
+};
 
 use deadpool_postgres::Pool;
 use latchwork_core::Locks;
@@ -16,6 +20,9 @@ use crate::http::servers::Served;
 /// The most bytes of a body that the instance reads or keeps.
 pub(super) const CAP: usize = 1000;
 
+/// How long a patient request waits for one that is being carried out.
+const PATIENT: Duration = Duration::from_secs(15);
+
 /// A framework, with the adapter for it.
 pub(super) trait Server {
     /// Serves these routes, on a port of its own:
@@ -26,6 +33,11 @@ pub(super) trait Server {
     /// | `GET /payments` | passes |
     /// | `POST /slow` | stores a payment, and waits until the test lets it go |
     /// | `POST /leaves` | the same, and is cancelled when its client leaves |
+    /// | `POST /waits` | the same as `/slow`, and waits while another is at it |
+    /// | `POST /patient` | the same as `/payments`, with a database that may be slow |
+    /// | `POST /hasty` | stores a payment, and is cancelled when its client leaves |
+    /// | `POST /panics` | stores a payment, and panics |
+    /// | `POST /spawned` | stores a payment, and leaves its transaction to a task, which waits for the test |
     /// | `POST /fails` | stores a payment, and answers with 500 |
     /// | `POST /deferred` | stores what the server refuses at COMMIT |
     /// | `POST /large`, `POST /stream` | stores a payment, and answers with what is not kept |
@@ -44,6 +56,16 @@ pub(super) struct Service {
     pub(super) mails: Arc<AtomicUsize>,
 }
 
+/// Leaves the transaction to a task, which ends when the test lets it.
+async fn spawn(stage: Stage, tx: impl Deref<Target = PooledTx> + Send + 'static) {
+    insert(&tx).await;
+    tokio::spawn(async move {
+        stage.play().await;
+        drop(tx);
+    });
+}
+
+/// Stores a payment.
 async fn insert(tx: &PooledTx) -> i64 {
     let row = tx
         .query_one("INSERT INTO payments DEFAULT VALUES RETURNING id", &[])

@@ -10,7 +10,7 @@ use crate::http::servers::Served;
 
 /// A framework, with the adapter for it.
 pub(super) trait Server {
-    /// Serves these routes, on a port of its own. Each tells what was decided, and all but the last two charge the
+    /// Serves these routes, on a port of its own. Each tells what was decided, and all but the last three charge the
     /// `x-api-key`:
     ///
     /// | route | may be charged, without anything coming back |
@@ -22,6 +22,7 @@ pub(super) trait Server {
     /// | `GET /older` | 2, told in the older headers |
     /// | `GET /shadow` | 1, and nobody is refused |
     /// | `GET` and `POST /by-client` | 2 for each address |
+    /// | `GET /by-proxied-client` | 2 for each address behind this machine |
     /// | `POST /shut` | 100 for all, and none without the database |
     fn serve(service: &Service) -> Served;
 }

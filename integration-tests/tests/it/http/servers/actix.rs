@@ -1,9 +1,16 @@
 use std::convert::Infallible;
 
-use actix_web::{App, HttpResponse, HttpServer, web};
-use latchwork_actix::{HeldLock, HeldPermit, LockMiddleware, OnDisconnect, SlotMiddleware, key::param};
+use actix_web::{
+    App, HttpResponse, HttpServer,
+    web::{self, ServiceConfig},
+};
+use latchwork_actix::{
+    HeldLock, HeldPermit, LockMiddleware, OnDisconnect, SlotMiddleware,
+    key::{client, header, param},
+};
+use latchwork_core::Locks;
 
-use super::{HASTY, PATIENT, SLOTS, Served, Server, Service, listener};
+use super::{HASTY, HERE, PATIENT, SLOTS, Served, Server, Service, listener};
 
 pub(in super::super) enum Actix {}
 
@@ -19,6 +26,10 @@ impl Server for Actix {
             .wait(HASTY)
             .on_disconnect(OnDisconnect::Complete);
         let slots = SlotMiddleware::global(locks.slots("streams", SLOTS).unwrap());
+        let panic_lock = LockMiddleware::new(locks.clone(), "panics").unwrap();
+        let panic_slots = SlotMiddleware::global(locks.slots("panics", SLOTS).unwrap());
+        let early = SlotMiddleware::global(locks.slots("early", 1).unwrap()).until_response();
+        let keys = keys(locks);
         let app = move || {
             let charge = web::resource("/orders/{id}/charge").wrap(order.clone());
             App::new()
@@ -39,6 +50,14 @@ impl Server for Actix {
                         .wrap(slots.clone())
                         .route(web::get().to(stream)),
                 )
+                .service(
+                    web::resource("/panics")
+                        .wrap(panic_slots.clone())
+                        .wrap(panic_lock.clone())
+                        .route(web::get().to(panics)),
+                )
+                .service(web::resource("/early").wrap(early.clone()).route(web::get().to(stream)))
+                .configure(&keys)
         };
         let server = HttpServer::new(app).workers(2).h1_allow_half_closed(false);
         let server = server.disable_signals().listen(listener).unwrap().run();
@@ -46,6 +65,26 @@ impl Server for Actix {
         tokio::spawn(server);
         let stop = Box::pin(async move { handle.stop(false).await });
         Served { address, stop }
+    }
+}
+
+fn keys(locks: &Locks) -> impl Fn(&mut ServiceConfig) + Clone + use<> {
+    let by_header = LockMiddleware::new(locks.clone(), ("by header", header("x-key"))).unwrap();
+    let pair = (header("x-a"), header("x-b"));
+    let by_pair = LockMiddleware::new(locks.clone(), pair).unwrap();
+    let by_client = SlotMiddleware::per(locks.clone(), ("client", client()), 1).unwrap();
+    let proxied = ("proxied", client().behind(HERE));
+    let by_proxied = SlotMiddleware::per(locks.clone(), proxied, 1).unwrap();
+    let crowd = SlotMiddleware::global(locks.slots("crowd", SLOTS).unwrap());
+    move |routes| {
+        let post = |path, lock: &LockMiddleware| web::resource(path).wrap(lock.clone()).route(web::post().to(charge));
+        let get = |path, slot: &SlotMiddleware| web::resource(path).wrap(slot.clone()).route(web::get().to(charge));
+        routes
+            .service(post("/by-header", &by_header))
+            .service(post("/by-pair", &by_pair))
+            .service(get("/by-client", &by_client))
+            .service(get("/by-proxied-client", &by_proxied))
+            .service(get("/crowd", &crowd));
     }
 }
 
@@ -60,6 +99,10 @@ async fn alone(lock: HeldLock, service: web::Data<Service>) -> HttpResponse {
     } else {
         HttpResponse::InternalServerError().finish()
     }
+}
+
+async fn panics() -> HttpResponse {
+    panic!("as the test wants");
 }
 
 async fn stream(held: HeldPermit) -> HttpResponse {

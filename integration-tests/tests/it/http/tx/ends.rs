@@ -1,11 +1,10 @@
 //! What is stored, and what the client is told of it.
 
-use super::{Client, Event, Shop, ask, is_problem};
+use super::{Client, Shop, ask, is_problem, servers::Server};
 use crate::onlooker::assert_quiet;
 
-#[tokio::test(flavor = "multi_thread")]
-async fn success_is_stored_and_everything_else_is_not() {
-    let shop = Shop::open().await;
+async fn success_is_stored_and_everything_else_is_not<S: Server>() {
+    let shop = Shop::open::<S>().await;
     let mut stored = 0;
     for (code, stores) in [
         (200, true),
@@ -26,11 +25,11 @@ async fn success_is_stored_and_everything_else_is_not() {
     }
     shop.is_clean().await;
     assert_quiet(&shop.cluster);
+    shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_fails_at_commit_is_500_and_the_connection_is_used_again() {
-    let shop = Shop::with_pools_of(1).await;
+async fn what_fails_at_commit_is_500_and_the_connection_is_used_again<S: Server>() {
+    let shop = Shop::with_pools_of::<S>(1).await;
     let backends = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
     let mut pids = Vec::new();
     for request in ["POST /orphan", "POST /swallowed", "POST /orphan"] {
@@ -45,40 +44,34 @@ async fn what_fails_at_commit_is_500_and_the_connection_is_used_again() {
     // A handler that can undo its error is no failure.
     assert_eq!(ask(shop.one.address, "POST /savepoint").await.status(), 200);
     assert_eq!(shop.charges().await, 1);
+    shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_handler_that_ends_the_transaction_itself_is_500_and_says_that_nobody_knows() {
-    let shop = Shop::open().await;
+async fn a_handler_that_ends_the_transaction_itself_is_500_and_says_that_nobody_knows<S: Server>() {
+    let shop = Shop::open::<S>().await;
     for how in ["COMMIT", "ROLLBACK", "COMMIT%3BBEGIN", "ROLLBACK%3BBEGIN"] {
         let answer = ask(shop.one.address, &format!("POST /ended/{how}")).await;
         assert!(is_problem(&answer, 500, "transaction-unknown"), "{how} {answer:?}");
         shop.is_clean().await;
     }
+    shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_panic_stores_nothing() {
-    let shop = Shop::with_pools_of(1).await;
+async fn a_panic_stores_nothing<S: Server>() {
+    let shop = Shop::with_pools_of::<S>(1).await;
     // Nobody catches panics here, so the connection ends without an answer.
     let client = Client::asks(shop.one.address, "POST /panics", "connection: close\r\n").await;
     assert_eq!(client.answer().await.0, "");
     shop.is_clean().await;
     assert_eq!(shop.charges().await, 0);
     assert_eq!(ask(shop.one.address, "POST /status/200").await.status(), 200);
+    shop.close().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_a_task_still_has_is_500_and_stores_nothing() {
-    let mut shop = Shop::open().await;
-    let answer = ask(shop.one.address, "POST /orders/1/spawned").await;
-    assert!(is_problem(&answer, 500, "transaction-in-use"), "{answer:?}");
-    shop.one.sees(Event::Entered).await;
-    // The task has it, and so its lock.
-    assert_eq!(ask(shop.other.address, "POST /orders/1/charge").await.status(), 409);
-    shop.one.lets_go(1);
-    shop.one.sees(Event::Done).await;
-    shop.is_clean().await;
-    assert_eq!(shop.charges().await, 0);
-    assert_quiet(&shop.cluster);
-}
+on_each_framework!(
+    crate::http::tx::servers:
+    success_is_stored_and_everything_else_is_not,
+    what_fails_at_commit_is_500_and_the_connection_is_used_again,
+    a_handler_that_ends_the_transaction_itself_is_500_and_says_that_nobody_knows,
+    a_panic_stores_nothing,
+);

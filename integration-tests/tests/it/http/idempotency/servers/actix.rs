@@ -7,7 +7,7 @@ use actix_web::{
 use latchwork_actix::{IdempotencyMiddleware, OnDisconnect, key::header};
 use latchwork_postgres::transaction::{DeadpoolTx, PooledTx};
 
-use super::{CAP, Server, Service, insert};
+use super::{CAP, PATIENT, Server, Service, insert, spawn};
 use crate::http::servers::{Served, listener};
 
 type LockedTx = latchwork_actix::LockedTx<PooledTx>;
@@ -23,6 +23,8 @@ impl Server for Actix {
         let usual = middleware.max_request_body(CAP).max_response_body(CAP);
         let leaves = usual.clone().on_disconnect(OnDisconnect::Cancel);
         let external = leaves.clone().external(service.locks.clone());
+        let patient = usual.clone().answer_within(PATIENT);
+        let waits = usual.clone().wait(PATIENT);
         let optional = usual.clone().optional();
         let app = move || {
             let under = |path: &str, middleware: &Middleware, handler: Route| {
@@ -38,7 +40,12 @@ impl Server for Actix {
                 )
                 .service(under("/payments/{id}/refund", &usual, web::post().to(pay)))
                 .service(under("/slow", &usual, web::post().to(slow)))
+                .service(under("/waits", &waits, web::post().to(slow)))
                 .service(under("/leaves", &leaves, web::post().to(slow)))
+                .service(under("/patient", &patient, web::post().to(pay)))
+                .service(under("/hasty", &leaves, web::post().to(pay)))
+                .service(under("/panics", &usual, web::post().to(panics)))
+                .service(under("/spawned", &usual, web::post().to(spawned)))
                 .service(under("/fails", &usual, web::post().to(fails)))
                 .service(under("/deferred", &usual, web::post().to(deferred)))
                 .service(under("/large", &usual, web::post().to(large)))
@@ -71,6 +78,16 @@ async fn slow(service: web::Data<Service>, tx: LockedTx) -> String {
     let id = insert(&tx).await;
     service.stage.play().await;
     format!("payment {id}")
+}
+
+async fn panics(tx: LockedTx) -> HttpResponse {
+    insert(&tx).await;
+    panic!("as the test wants");
+}
+
+async fn spawned(service: web::Data<Service>, tx: LockedTx) -> HttpResponse {
+    spawn(service.stage.clone(), tx).await;
+    HttpResponse::Ok().finish()
 }
 
 async fn fails(tx: LockedTx) -> HttpResponse {

@@ -11,7 +11,7 @@ use ::axum::{
 use latchwork_postgres::transaction::{DeadpoolTx, PooledTx};
 use latchwork_tower::{IdempotencyLayer, OnDisconnect, key::header};
 
-use super::{CAP, Server, Service, insert};
+use super::{CAP, PATIENT, Server, Service, insert, spawn};
 use crate::http::servers::{Served, listener};
 
 type LockedTx = latchwork_tower::LockedTx<PooledTx>;
@@ -46,7 +46,12 @@ fn app(service: Service) -> Router {
         .route("/payments", post(pay).get(|| async { "all of them" }).layer(layer()))
         .route("/payments/{id}/refund", post(pay).layer(layer()))
         .route("/slow", post(slow).layer(layer()))
-        .route("/leaves", post(slow).layer(leaves))
+        .route("/waits", post(slow).layer(layer().wait(PATIENT)))
+        .route("/leaves", post(slow).layer(leaves.clone()))
+        .route("/patient", post(pay).layer(layer().answer_within(PATIENT)))
+        .route("/hasty", post(pay).layer(leaves))
+        .route("/panics", post(panics).layer(layer()))
+        .route("/spawned", post(spawned).layer(layer()))
         .route("/fails", post(fails).layer(layer()))
         .route("/deferred", post(deferred).layer(layer()))
         .route("/large", post(large).layer(layer()))
@@ -73,6 +78,15 @@ async fn slow(State(service): State<Service>, tx: LockedTx) -> String {
     let id = insert(&tx).await;
     service.stage.play().await;
     format!("payment {id}")
+}
+
+async fn panics(State(_): State<Service>, tx: LockedTx) {
+    insert(&tx).await;
+    panic!("as the test wants");
+}
+
+async fn spawned(State(service): State<Service>, tx: LockedTx) {
+    spawn(service.stage, tx).await;
 }
 
 async fn fails(tx: LockedTx) -> StatusCode {

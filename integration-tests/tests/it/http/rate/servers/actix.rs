@@ -6,7 +6,7 @@ use latchwork_actix::{
 use latchwork_core::rate::{Quotas, RateDecision};
 
 use super::{Server, Service, both, cost, rarely};
-use crate::http::servers::{Served, listener};
+use crate::http::servers::{HERE, Served, listener};
 
 pub(in super::super) enum Actix {}
 
@@ -32,7 +32,7 @@ impl Server for Actix {
     }
 }
 
-fn limits(service: &Service) -> [(&'static str, RateLimitMiddleware); 8] {
+fn limits(service: &Service) -> [(&'static str, RateLimitMiddleware); 9] {
     let limit = |name: &str, quotas: Quotas| {
         let key = (name.to_owned(), header("x-api-key"));
         let limit = RateLimitMiddleware::new(service.open.clone(), key, quotas).unwrap();
@@ -42,6 +42,8 @@ fn limits(service: &Service) -> [(&'static str, RateLimitMiddleware); 8] {
     let plans = limit("plans", rarely(1).into())
         .quotas_by(|request| request.headers().contains_key("x-paid").then(|| rarely(4).into()));
     let by_client = RateLimitMiddleware::new(service.open.clone(), ("by client", client()), rarely(2)).unwrap();
+    let proxied = ("proxied", client().behind(HERE));
+    let by_proxied = RateLimitMiddleware::new(service.open.clone(), proxied, rarely(2)).unwrap();
     [
         ("/both", limit("both", both())),
         ("/one", limit("one", rarely(1).into())),
@@ -53,6 +55,7 @@ fn limits(service: &Service) -> [(&'static str, RateLimitMiddleware); 8] {
         ),
         ("/shadow", limit("shadow", rarely(1).into()).shadow()),
         ("/by-client", by_client),
+        ("/by-proxied-client", by_proxied),
         (
             "/shut",
             RateLimitMiddleware::new(service.closed.clone(), "shut", rarely(100)).unwrap(),

@@ -11,7 +11,7 @@ use latchwork_tower::{
 };
 
 use super::{Server, Service, both, cost, rarely};
-use crate::http::servers::{Served, listener};
+use crate::http::servers::{HERE, Served, listener};
 
 pub(in super::super) enum Axum {}
 
@@ -38,6 +38,8 @@ fn app(service: &Service) -> Router {
         .quotas_by(|parts| parts.headers.contains_key("x-paid").then(|| rarely(4).into()));
     let older = limit("older", rarely(2).into()).headers(RateHeaders::XRateLimit);
     let by_client = RateLimitLayer::new(service.open.clone(), ("by client", client()), rarely(2)).unwrap();
+    let proxied = ("proxied", client().behind(HERE));
+    let by_proxied = RateLimitLayer::new(service.open.clone(), proxied, rarely(2)).unwrap();
     let shut = RateLimitLayer::new(service.closed.clone(), "shut", rarely(100)).unwrap();
     Router::new()
         .route("/both", get(told).layer(limit("both", both())))
@@ -47,6 +49,7 @@ fn app(service: &Service) -> Router {
         .route("/older", get(told).layer(older))
         .route("/shadow", get(told).layer(limit("shadow", rarely(1).into()).shadow()))
         .route("/by-client", get(told).post(told).layer(by_client))
+        .route("/by-proxied-client", get(told).layer(by_proxied))
         .route("/shut", post(told).layer(shut))
 }
 
