@@ -9,7 +9,7 @@
 //! | [`header`](fn@header) | the value of a header |
 //! | [`client`](fn@client) | the client's address |
 //! | [`by`](fn@by) | whatever a closure makes of the request |
-//! | a [`Key`](latchwork_core::Key) | itself, when it stands alone |
+//! | a [`Key`] | itself, when it stands alone |
 //! | a tuple of these | their parts in order, each with its length: `("a", "bc")` is not `("ab", "c")` |
 //!
 //! What a request lacks is answered with 400, for a request without a key would slip past the lock. The extractors'

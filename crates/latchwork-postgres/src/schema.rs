@@ -48,7 +48,7 @@ pub use error::SchemaError;
 pub use state::SchemaState;
 
 /// The version of the tables that this version of the crate needs.
-pub const VERSION: i32 = 2;
+pub const VERSION: i32 = 1;
 
 /// The SQL that makes the tables: what [`sql`] returns.
 pub const SQL: &str = include_str!("schema/install.sql");

@@ -32,22 +32,15 @@ pub(super) fn charge(quotas: usize) -> String {
     let ahead = listed(&|j| op(&format!("r.tat{j}"), "-", CLOCK));
     format!(
         "WITH clock AS MATERIALIZED (SELECT {NOW} AS now) \
-         INSERT INTO latchwork.rate_limits AS r (key, quotas, admitted, room, {tats}) \
-         SELECT a.key, a.quotas, (OPERATOR(pg_catalog.-) a.i)::pg_catalog.int4, {ROOM}, {first} \
+         INSERT INTO latchwork.rate_limits AS r (key, quotas, admitted, {tats}) \
+         SELECT a.key, a.quotas, (OPERATOR(pg_catalog.-) a.i)::pg_catalog.int4, {first} \
          FROM clock AS c CROSS JOIN ROWS FROM (pg_catalog.unnest($1::pg_catalog.int8[]), \
          pg_catalog.unnest($2::pg_catalog.int8[]), pg_catalog.unnest(${FIRST}::pg_catalog.int8[])) \
          WITH ORDINALITY AS a(key, quotas, first, i) \
-         ON CONFLICT (key, quotas) DO UPDATE SET admitted = ({admitted})::pg_catalog.int4, room = NULL, {moved} \
+         ON CONFLICT (key, quotas) DO UPDATE SET admitted = ({admitted})::pg_catalog.int4, {moved} \
          RETURNING r.key, r.quotas, r.admitted, {ahead}"
     )
 }
-
-/// What a new row takes up beyond its contents, and gives back at its first update: 16 bytes.
-///
-/// PostgreSQL clears a page of old versions at every visit when less of it is free than the fill factor leaves. Rows that
-/// stayed as large as they were inserted would fill a page just up to there, and each update would clear the whole page of
-/// one old version.
-const ROOM: &str = "'0123456789abcdef'::pg_catalog.bytea";
 
 /// The moment of the statement.
 const CLOCK: &str = "(SELECT now FROM clock)";

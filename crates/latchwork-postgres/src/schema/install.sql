@@ -1,4 +1,4 @@
--- The tables of latchwork, version 2. One statement, so that it is one transaction wherever it runs. It may run again, and
+-- The tables of latchwork, version 1. One statement, so that it is one transaction wherever it runs. It may run again, and
 -- beside others.
 DO $latchwork$
 BEGIN
@@ -14,17 +14,16 @@ BEGIN
       is_only pg_catalog.bool PRIMARY KEY DEFAULT true CHECK (is_only),
       version pg_catalog.int4 NOT NULL
     );
-    INSERT INTO latchwork.schema_version (version) VALUES (2);
+    INSERT INTO latchwork.schema_version (version) VALUES (1);
   END IF;
 
   -- What a newer version has made is its own.
-  IF (SELECT v.version OPERATOR(pg_catalog.>) 2 FROM latchwork.schema_version AS v) THEN
+  IF (SELECT v.version OPERATOR(pg_catalog.>) 1 FROM latchwork.schema_version AS v) THEN
     RETURN;
   END IF;
 
   -- One row for each key and its quotas. The theoretical arrival times are nanoseconds since 1970. No index but the
-  -- primary key's, and room on each page, so that a charge changes one page and no index. A row is inserted with
-  -- more room than it keeps, so that old versions are cleared away many at a time.
+  -- primary key's, and room on each page, so that a charge changes one page and no index.
   IF pg_catalog.to_regclass('latchwork.rate_limits') IS NULL THEN
     CREATE UNLOGGED TABLE latchwork.rate_limits (
       key pg_catalog.int8 NOT NULL,
@@ -34,15 +33,8 @@ BEGIN
       tat3 pg_catalog.int8,
       tat4 pg_catalog.int8,
       admitted pg_catalog.int4 NOT NULL,
-      room pg_catalog.bytea,
       PRIMARY KEY (key, quotas)
-    ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05);
-  END IF;
-
-  -- Version 1 had rows that stayed as large as they were inserted.
-  IF (SELECT v.version OPERATOR(pg_catalog.<) 2 FROM latchwork.schema_version AS v) THEN
-    ALTER TABLE latchwork.rate_limits ADD COLUMN IF NOT EXISTS room pg_catalog.bytea, SET (fillfactor = 80);
-    UPDATE latchwork.schema_version SET version = 2;
+    ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
   END IF;
 
   -- One row for each idempotency key: the SHA-256 of its scope and itself, and the response that is stored for it.

@@ -315,27 +315,3 @@ async fn a_row_that_a_trigger_keeps_back_leaves_the_others_their_own_answers() {
         }
     }
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_row_gives_its_room_back_and_its_updates_stay_in_its_page() {
-    let (cluster, onlooker) = installed().await;
-    let rates = process(&cluster, forgetful()).await;
-    for _ in 0..8 {
-        for part in 0..40 {
-            let checks = (0..25).map(|number| rates.check(("key", part * 25 + number), rarely(40), 1));
-            for decision in futures_util::future::join_all(checks).await {
-                assert!(decision.unwrap().is_allowed());
-            }
-        }
-    }
-    // Twelve pages take a thousand rows. A snapshot of somebody's may keep old versions for a moment.
-    let pages = "SELECT pg_relation_size('latchwork.rate_limits') / 8192";
-    let pages = onlooker.number(pages).await;
-    assert!(pages <= 16, "{pages} pages");
-    assert_eq!(
-        onlooker
-            .number("SELECT count(*) FROM latchwork.rate_limits WHERE room IS NOT NULL")
-            .await,
-        0
-    );
-}

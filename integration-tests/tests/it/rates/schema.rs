@@ -10,10 +10,6 @@ use crate::onlooker::{Onlooker, chain, connect, loud, majors, quick};
 const TABLES: &str = "SELECT string_agg(relname || relpersistence::text || relkind::text, ' ' ORDER BY relname) \
      FROM pg_class WHERE relnamespace = 'latchwork'::regnamespace";
 
-/// What version 1 has made of what has changed since.
-const VERSION_1: &str = "ALTER TABLE latchwork.rate_limits DROP COLUMN room, SET (fillfactor = 70); \
-     UPDATE latchwork.schema_version SET version = 1";
-
 async fn assert_whole(onlooker: &Onlooker) {
     assert_eq!(schema::check(&onlooker.0).await.unwrap(), SchemaState::Right);
     let tables = "idempotencypr idempotency_expires_atpi idempotency_pkeypi rate_limitsur rate_limits_pkeyui \
@@ -115,39 +111,6 @@ async fn missing_older_and_newer_tables_are_told_and_what_is_missing_is_made_aga
     assert_eq!(state().await, SchemaState::Missing);
     schema::install(&onlooker.0).await.unwrap();
     assert_whole(&onlooker).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn an_older_table_is_told_of_and_brought_up_to_date_with_what_is_in_it() {
-    for installation in majors() {
-        let cluster = start(installation);
-        let onlooker = Onlooker::new(&cluster.url()).await;
-        schema::install(&onlooker.0).await.unwrap();
-        let rates = process(&cluster, patient()).await;
-        assert!(rates.check("key", rarely(5), 2).await.unwrap().is_allowed());
-        let options = "SELECT array_to_string(reloptions, ' ') FROM pg_class \
-             WHERE oid = 'latchwork.rate_limits'::regclass";
-        let fresh = onlooker.value(options).await;
-        onlooker.0.batch_execute(VERSION_1).await.unwrap();
-        assert_eq!(
-            schema::check(&onlooker.0).await.unwrap(),
-            SchemaState::Older { found: 1 }
-        );
-        let error = rates.check("key", rarely(5), 1).await.unwrap_err();
-        assert!(matches!(error, RateError::Setup { .. }), "{error:?}");
-        assert!(chain(&error).contains("schema::install"), "{}", chain(&error));
-        schema::install(&onlooker.0).await.unwrap();
-        assert_whole(&onlooker).await;
-        assert_eq!(sorted(&onlooker.value(options).await), sorted(&fresh));
-        assert_eq!(rates.check("key", rarely(5), 1).await.unwrap().remaining(), 2);
-    }
-}
-
-/// The words of a text, in order.
-fn sorted(words: &str) -> Vec<&str> {
-    let mut words: Vec<_> = words.split(' ').collect();
-    words.sort_unstable();
-    words
 }
 
 #[tokio::test(flavor = "multi_thread")]
