@@ -1,8 +1,11 @@
 //! What becomes of what a body says and does.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
 
-use diesel::connection::{AnsiTransactionManager, SimpleConnection as _, TransactionManager as _};
+use diesel::connection::{
+    AnsiTransactionManager, InstrumentationEvent, SimpleConnection as _, TransactionManager as _,
+};
 use diesel::result::Error;
 use diesel::{Connection as _, PgConnection};
 use latchwork_core::xact::XactOptions;
@@ -93,6 +96,26 @@ fn a_nested_transaction_is_a_savepoint_of_ours() {
     .unwrap();
     assert_eq!(stored(&table), [0, 1, 3]);
     is_clean(&mut conn);
+}
+
+#[test]
+fn the_users_instrumentation_sees_beginning_and_rollback_and_the_commit_as_a_query() {
+    let mut conn = connect();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sees = Arc::clone(&seen);
+    conn.set_instrumentation(move |event: InstrumentationEvent<'_>| match event {
+        InstrumentationEvent::BeginTransaction { .. } => sees.lock().unwrap().push("begin"),
+        InstrumentationEvent::RollbackTransaction { .. } => sees.lock().unwrap().push("rollback"),
+        InstrumentationEvent::FinishQuery { query, error: None, .. } if query.to_string().ends_with("; COMMIT") => {
+            sees.lock().unwrap().push("commit");
+        }
+        _ => {}
+    });
+    conn.locked_transaction(fresh_key(), patient(), |_| Ok::<_, Error>(()))
+        .unwrap();
+    conn.locked_transaction(fresh_key(), patient(), |_| Err::<(), _>(Whim("no")))
+        .unwrap_err();
+    assert_eq!(*seen.lock().unwrap(), ["begin", "commit", "begin", "rollback"]);
 }
 
 #[test]

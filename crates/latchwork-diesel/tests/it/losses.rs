@@ -1,11 +1,12 @@
 //! Connections that end at each step.
 
+use std::thread;
+
 use diesel::connection::{SimpleConnection as _, TransactionManager as _};
 use diesel::result::Error;
 use diesel::{Connection as _, PgConnection};
 use latchwork_diesel::{LockedError, LockedTransactionExt as _, XactLockError, XactLockExt as _};
 use latchwork_harness::{Proxy, wait_until};
-use std::thread;
 
 use crate::support::{
     CLUSTER, LONG, becomes, connect, fresh_key, insert, kill, patient, pid, pool, seen, stored, table, until_waited_for,

@@ -1,10 +1,11 @@
 //! Several keys at once.
 
+use std::thread;
+
 use diesel::connection::{AnsiTransactionManager, SimpleConnection as _, TransactionManager as _};
 use diesel::result::Error;
 use latchwork_core::xact::XactOptions;
 use latchwork_diesel::{Key, KeySet, LockedTransactionExt as _, XactLockExt as _};
-use std::thread;
 
 use crate::support::{
     CLUSTER, LONG, MOMENT, connect, fresh_key, is_clean, patient, seen, until_waited_for, while_held,
