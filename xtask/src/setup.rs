@@ -1,5 +1,6 @@
 //! What the tests need from the system.
 
+use std::path::Path;
 use std::process::Command;
 
 use latchwork_harness::{Installation, find_program};
@@ -19,6 +20,10 @@ pub(crate) fn setup() -> Result<(), Failure> {
             .into_iter()
             .filter(|name| find_program(name).is_none()),
     );
+    // What diesel is linked with. The header comes in the same package as the library to link.
+    if !has_libpq() {
+        missing.push("libpq-dev");
+    }
     install(&missing)?;
     majors::fetch();
     for installation in Installation::all() {
@@ -29,6 +34,13 @@ pub(crate) fn setup() -> Result<(), Failure> {
         );
     }
     Ok(())
+}
+
+fn has_libpq() -> bool {
+    let told = output(Command::new("pg_config").arg("--includedir")).ok();
+    let usual = ["/usr/include/postgresql", "/usr/include", "/usr/local/include"].map(str::to_owned);
+    let mut folders = told.into_iter().chain(usual);
+    folders.any(|folder| Path::new(folder.trim()).join("libpq-fe.h").is_file())
 }
 
 /// Installs packages of the system as root; otherwise says which command does.

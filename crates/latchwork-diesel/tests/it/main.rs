@@ -1,0 +1,15 @@
+//! Locks in the transactions of diesel, on a real server.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail, helpers included")]
+
+mod bodies;
+mod commits;
+mod locks;
+mod losses;
+mod poolers;
+mod pools;
+mod refusals;
+mod retries;
+mod several;
+mod support;
+mod trips;
