@@ -18,7 +18,7 @@ use latchwork_core::{
 use latchwork_harness::Redis;
 use latchwork_postgres::{
     Postgres, PostgresOptions, RateOptions, schema,
-    transaction::{DeadpoolTx, TransactionExt},
+    transaction::{DeadpoolTx, XactLockExt},
 };
 use latchwork_tower::{LockLayer, RateLimitLayer, SlotLayer, TxLockLayer, key::param};
 use tokio::net::TcpListener;

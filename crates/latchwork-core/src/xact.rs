@@ -33,6 +33,7 @@
 //! # Ok::<(), latchwork_core::xact::XactLockError>(())
 //! ```
 
+mod body;
 mod error;
 mod keys;
 mod locked;
@@ -40,6 +41,7 @@ mod request;
 mod sql;
 mod wait;
 
+pub use body::TransactionBody;
 pub use error::XactLockError;
 pub use keys::KeySet;
 pub use locked::{LockedError, XactOptions};

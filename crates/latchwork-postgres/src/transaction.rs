@@ -4,7 +4,7 @@
 //! There is nothing to release, nothing to lose, and it works through a pooler in transaction mode. The price is a
 //! connection for as long as the lock is held.
 //!
-//! [`TransactionExt`] gives the methods to `tokio_postgres::Transaction`, and with the feature `deadpool` to
+//! [`XactLockExt`] gives the methods to `tokio_postgres::Transaction`, and with the feature `deadpool` to
 //! `deadpool_postgres::Transaction`. With that feature there is also `DeadpoolTx`, which opens a transaction for each
 //! HTTP request.
 //!
@@ -28,7 +28,7 @@ use latchwork_core::{
 use tokio_postgres::Client;
 
 #[cfg(feature = "deadpool")]
-pub use deadpool::{DeadpoolTx, OnRuntime, PooledTx};
+pub use deadpool::{DeadpoolTx, LockedTransactionExt, OnRuntime, PooledTx};
 pub use latchwork_core::xact::{KeySet, XactLockError};
 
 /// Locks on an open transaction. Implemented for the transactions of the driver and of its pools; nobody else can.
@@ -39,7 +39,7 @@ pub use latchwork_core::xact::{KeySet, XactLockError};
 /// use std::time::Duration;
 ///
 /// use latchwork_core::Key;
-/// use latchwork_postgres::transaction::TransactionExt as _;
+/// use latchwork_postgres::transaction::XactLockExt as _;
 ///
 /// # async fn example(client: &mut tokio_postgres::Client) -> Result<(), Box<dyn std::error::Error>> {
 /// let transaction = client.transaction().await?;
@@ -49,7 +49,7 @@ pub use latchwork_core::xact::{KeySet, XactLockError};
 /// # Ok(())
 /// # }
 /// ```
-pub trait TransactionExt: sealed::HasClient {
+pub trait XactLockExt: sealed::HasClient {
     /// Describes an exclusive lock on a key, or on several, which are taken all or none. It is taken by [`within`](XactLock::within) or
     /// [`without_limit`](XactLock::without_limit).
     fn xact_lock(&self, keys: impl Into<KeySet>) -> XactLock<'_> {
@@ -101,10 +101,10 @@ pub trait TransactionExt: sealed::HasClient {
     }
 }
 
-impl TransactionExt for tokio_postgres::Transaction<'_> {}
+impl XactLockExt for tokio_postgres::Transaction<'_> {}
 
 #[cfg(feature = "deadpool")]
-impl TransactionExt for deadpool_postgres::Transaction<'_> {}
+impl XactLockExt for deadpool_postgres::Transaction<'_> {}
 
 mod sealed {
     use tokio_postgres::Client;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use deadpool_postgres::Pool;
 use latchwork::{
     Namespace,
-    postgres::{schema, transaction::TransactionExt},
+    postgres::{schema, transaction::XactLockExt},
 };
 
 use crate::failure::Failure;

@@ -2,7 +2,7 @@ use std::fmt;
 use std::time::Duration;
 
 use latchwork_core::{Key, Mode};
-use latchwork_postgres::transaction::{TransactionExt as _, XactLockError};
+use latchwork_postgres::transaction::{XactLockError, XactLockExt as _};
 use tokio_postgres::{Client, Transaction};
 
 use crate::party::Hold;

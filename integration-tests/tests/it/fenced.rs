@@ -11,7 +11,7 @@ use latchwork_core::{
     fence::{Fence, FencedGuard},
     xact::{FencedLimits, XactLockError},
 };
-use latchwork_postgres::transaction::TransactionExt as _;
+use latchwork_postgres::transaction::XactLockExt as _;
 use tokio_postgres::{Client, NoTls, Transaction};
 
 use crate::onlooker::SOON;

@@ -1,6 +1,7 @@
 //! Transaction scope: locks that belong to a transaction of the caller.
 
 mod ends;
+mod locked;
 mod several;
 mod worlds;
 
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use latchwork_core::Key;
 use latchwork_harness::{Cluster, wait_until};
-use latchwork_postgres::transaction::{TransactionExt as _, XactLockError};
+use latchwork_postgres::transaction::{XactLockError, XactLockExt as _};
 use tokio_postgres::{Client, IsolationLevel, NoTls, SimpleQueryMessage, Transaction};
 
 static CLUSTER: LazyLock<Cluster> =

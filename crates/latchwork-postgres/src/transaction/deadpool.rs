@@ -1,5 +1,6 @@
 //! Transactions for HTTP requests, on connections of a deadpool.
 
+mod locked;
 mod on_runtime;
 mod pooled;
 
@@ -8,7 +9,10 @@ use std::{fmt, time::Duration};
 use bytes::Bytes;
 use deadpool_postgres::Pool;
 use futures_util::future::join;
-use latchwork_core::Mode;
+use latchwork_core::{
+    Mode,
+    xact::{XactRequest, XactWait},
+};
 use latchwork_http::tx::{SqlValue, TxError, TxProvider, TxRequest, TxRow};
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::{
@@ -17,9 +21,10 @@ use tokio_postgres::{
     types::{FromSql, ToSql, Type},
 };
 
-use super::{TransactionExt as _, XactLockError};
+use super::{XactLockError, XactLockExt as _, wait::run};
 use crate::sqlstate::{Condition, condition};
 
+pub use locked::LockedTransactionExt;
 pub use on_runtime::OnRuntime;
 pub use pooled::PooledTx;
 
@@ -153,15 +158,42 @@ async fn open(
     request: &TxRequest,
     deadline: Instant,
 ) -> Result<(PooledTx, Result<bool, XactLockError>), TxError> {
+    let lock = XactRequest::new(request.key()).with_mode(request.mode());
+    let begun = begin_unless(
+        pool,
+        request.answer_within(),
+        || XactWait::attempt(lock.clone()),
+        || request.is_abandoned(),
+    );
+    let begun = timeout_at(deadline, begun).await;
+    begun.map_err(|_| TxError::unavailable("no connection of the pool came free, or answered, in time"))?
+}
+
+/// Begins, with the first statement of a wait in the same round trip, and waits. The connection is closed if this is
+/// dropped midway. What comes later may take `answer_within`.
+async fn begin(
+    pool: &Pool,
+    answer_within: Duration,
+    wait: impl Fn() -> XactWait + Send,
+) -> Result<(PooledTx, Result<bool, XactLockError>), TxError> {
+    begin_unless(pool, answer_within, wait, || false).await
+}
+
+async fn begin_unless(
+    pool: &Pool,
+    answer_within: Duration,
+    wait: impl Fn() -> XactWait + Send,
+    abandoned: impl Fn() -> bool + Send,
+) -> Result<(PooledTx, Result<bool, XactLockError>), TxError> {
     loop {
-        let mut tx = take(pool, request, deadline).await?;
-        if request.is_abandoned() {
+        let client = pool.get().await.map_err(TxError::unavailable)?;
+        let mut tx = PooledTx::new(client, answer_within);
+        if abandoned() {
             tx.reuse();
             return Err(TxError::unavailable("nobody waits for the transaction any more"));
         }
         // Sent together: one round trip.
-        let sent = join(tx.simple_query(BEGIN), attempt(&tx, request));
-        let (began, granted) = timeout_at(deadline, sent).await.map_err(TxError::unavailable)?;
+        let (began, granted) = join(tx.simple_query(BEGIN), run(&tx, wait())).await;
         match began {
             Ok(answer) if says(&answer, "t") => {
                 tx.has_begun(first_row(&answer));
@@ -181,21 +213,6 @@ fn is_in_transaction(error: &Error) -> bool {
         condition(error),
         Some(Condition::InTransaction | Condition::TransactionAborted)
     )
-}
-
-async fn take(pool: &Pool, request: &TxRequest, deadline: Instant) -> Result<PooledTx, TxError> {
-    let client = timeout_at(deadline, pool.get())
-        .await
-        .map_err(|_| TxError::unavailable("no connection of the pool came free in time"))?
-        .map_err(TxError::unavailable)?;
-    Ok(PooledTx::new(client, request.answer_within()))
-}
-
-async fn attempt(tx: &PooledTx, request: &TxRequest) -> Result<bool, XactLockError> {
-    match request.mode() {
-        Mode::Shared => tx.try_xact_lock_shared(request.key()).await,
-        Mode::Exclusive => tx.try_xact_lock(request.key()).await,
-    }
 }
 
 async fn wait(tx: &PooledTx, request: &TxRequest, until: Instant) -> Result<bool, XactLockError> {

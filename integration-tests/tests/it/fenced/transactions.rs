@@ -6,7 +6,7 @@ use latchwork_core::{
     xact::{FencedLimits, XactLockError},
 };
 use latchwork_harness::{Cluster, PgBouncer, PoolMode};
-use latchwork_postgres::transaction::TransactionExt as _;
+use latchwork_postgres::transaction::XactLockExt as _;
 use tokio_postgres::IsolationLevel;
 
 use super::{MOMENT, client, fenced, proved};

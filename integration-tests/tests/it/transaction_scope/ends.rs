@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use latchwork_harness::{Proxy, wait_until};
-use latchwork_postgres::transaction::{TransactionExt as _, XactLockError};
+use latchwork_postgres::transaction::{XactLockError, XactLockExt as _};
 
 use super::{CLUSTER, LONG, MOMENT, SOON, becomes, client, fresh_key, is_usable, seen, shown};
 

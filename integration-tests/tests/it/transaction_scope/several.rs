@@ -7,7 +7,7 @@ use latchwork_core::{
     xact::{KeySet, XactLockError, XactRequest, XactWait},
 };
 use latchwork_harness::Cluster;
-use latchwork_postgres::transaction::TransactionExt as _;
+use latchwork_postgres::transaction::XactLockExt as _;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::{CLUSTER, LONG, MOMENT, client, fresh_key, is_usable, seen, shown};

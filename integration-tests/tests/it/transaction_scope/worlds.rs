@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use latchwork_core::Key;
 use latchwork_harness::{Cluster, PgBouncer, PoolMode};
-use latchwork_postgres::transaction::{TransactionExt as _, XactLockError};
+use latchwork_postgres::transaction::{XactLockError, XactLockExt as _};
 use tokio_postgres::{NoTls, SimpleQueryMessage, Transaction};
 
 use super::{CLUSTER, LONG, MOMENT, SOON, becomes, client, fresh_key, is_usable, seen};

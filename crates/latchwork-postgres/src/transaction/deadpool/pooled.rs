@@ -5,7 +5,7 @@ use tokio::time::{error::Elapsed, timeout};
 use tokio_postgres::{Client, SimpleQueryRow};
 use tracing::warn;
 
-use crate::transaction::{TransactionExt, sealed::HasClient};
+use crate::transaction::{XactLockExt, sealed::HasClient};
 
 /// An open transaction on a connection of a pool, which it gives back when it has ended in order. Dropped, it closes
 /// its connection.
@@ -14,7 +14,7 @@ use crate::transaction::{TransactionExt, sealed::HasClient};
 /// needs a `&mut Client`, which there is none of. Nor may statements end it: a COMMIT or ROLLBACK of the handler's is
 /// found out at the end and reported as an outcome that is not known. For a savepoint send `SAVEPOINT`.
 ///
-/// More locks of transaction scope can be taken on it with [`TransactionExt`].
+/// More locks of transaction scope can be taken on it with [`XactLockExt`].
 ///
 /// ```compile_fail,E0596
 /// async fn handler(mut tx: latchwork_postgres::transaction::PooledTx) {
@@ -110,7 +110,7 @@ impl HasClient for PooledTx {
     }
 }
 
-impl TransactionExt for PooledTx {}
+impl XactLockExt for PooledTx {}
 
 impl Drop for PooledTx {
     fn drop(&mut self) {

@@ -8,7 +8,7 @@ use latchwork_harness::{Cluster, PgBouncer, PoolMode};
 use latchwork_http::tx::{SqlValue, TxError, TxProvider, TxRequest};
 use latchwork_postgres::{
     PostgresOptions,
-    transaction::{DeadpoolTx, PooledTx, TransactionExt as _},
+    transaction::{DeadpoolTx, PooledTx, XactLockExt as _},
 };
 use tokio_postgres::NoTls;
 

@@ -1,0 +1,190 @@
+use std::{future::Future, time::Duration};
+
+use deadpool_postgres::Pool;
+use latchwork_core::{
+    fence::Fence,
+    xact::{FencedLimits, KeySet, LockedError, TransactionBody, XactOptions, XactRequest, XactWait},
+};
+use latchwork_http::tx::{TxError, TxProvider};
+use tokio::{spawn, task::JoinError};
+use tracing::Instrument;
+
+use super::{DeadpoolTx, PooledTx, begin};
+
+/// How long COMMIT and ROLLBACK may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Transactions that hold locks from their beginning to their end, on connections of a pool. Nobody else can implement it.
+///
+/// The body gets the transaction, with its locks held. It must leave COMMIT and ROLLBACK to the method, which finds out if
+/// it does not. For a savepoint it sends `SAVEPOINT`.
+///
+/// BEGIN travels with the first statement of the lock, and COMMIT with the question whether the transaction is alive: with
+/// a free lock there is no round trip more than without one.
+///
+/// # Cancel safety
+///
+/// The futures may be dropped at any time. The transaction's connection is closed then, which rolls it back, and the pool
+/// has room for another; a statement that waits for a lock ends with its slice, after about a second. A COMMIT that was
+/// sent goes on.
+pub trait LockedTransactionExt: sealed::Opens {
+    /// Begins a READ COMMITTED transaction, takes the locks, runs the body, and commits if it says `Ok`. If it says `Err`,
+    /// the transaction is rolled back; if it panics, its connection is closed, and the panic goes on.
+    ///
+    /// # Errors
+    ///
+    /// - [`LockedError::Begin`] if there is no connection to be had, or no transaction could be begun.
+    /// - [`LockedError::Lock`] with [`TimedOut`](latchwork_core::xact::XactLockError::TimedOut) when the limit ran out.
+    /// - [`LockedError::Body`], the body's own error.
+    /// - [`LockedError::Aborted`] if the body says `Ok` though one of its statements had failed, or if the server refuses the
+    ///   commit. Nothing was stored.
+    /// - [`LockedError::OutcomeUnknown`] if the connection ended during the commit, or the body has ended the transaction
+    ///   itself.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use latchwork_core::{Key, xact::{LockedError, XactOptions}};
+    /// use latchwork_postgres::{deadpool_postgres::Pool, transaction::LockedTransactionExt as _};
+    ///
+    /// # async fn example(pool: Pool) -> Result<(), LockedError<tokio_postgres::Error>> {
+    /// let (from, to) = (Key::row("accounts", 7), Key::row("accounts", 3));
+    /// # let (from, to) = (from.unwrap(), to.unwrap());
+    /// pool.locked_transaction([from, to], XactOptions::within(Duration::from_secs(2)), async |tx| {
+    ///     tx.execute("UPDATE accounts SET balance = balance - 5 WHERE id = 7", &[]).await?;
+    ///     tx.execute("UPDATE accounts SET balance = balance + 5 WHERE id = 3", &[]).await
+    /// })
+    /// .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn locked_transaction<T, E, B>(
+        &self,
+        keys: impl Into<KeySet>,
+        options: XactOptions,
+        body: B,
+    ) -> impl Future<Output = Result<T, LockedError<E>>> + Send
+    where
+        T: Send,
+        E: Send,
+        B: for<'t> TransactionBody<&'t PooledTx, T, E>,
+    {
+        let request = XactRequest::new(keys).with_mode(options.mode());
+        let limit = options.limit();
+        let pool = self.pool();
+        async move {
+            let done = run(pool, || XactWait::within(request.clone(), limit), body).await?;
+            Ok(done.expect("only a try is answered with nothing"))
+        }
+    }
+
+    /// Does the same if all of the keys are free, with exclusive locks; `Ok(None)` if others have one of them. Nothing is
+    /// waited for, and the body has not run then.
+    ///
+    /// # Errors
+    ///
+    /// As [`locked_transaction`](Self::locked_transaction), never [`TimedOut`](latchwork_core::xact::XactLockError::TimedOut).
+    fn try_locked_transaction<T, E, B>(
+        &self,
+        keys: impl Into<KeySet>,
+        body: B,
+    ) -> impl Future<Output = Result<Option<T>, LockedError<E>>> + Send
+    where
+        T: Send,
+        E: Send,
+        B: for<'t> TransactionBody<&'t PooledTx, T, E>,
+    {
+        let request = XactRequest::new(keys);
+        run(self.pool(), move || XactWait::attempt(request.clone()), body)
+    }
+
+    /// Runs the body in a transaction that has [proved](latchwork_core::fence) a fence: it commits before any later grant of
+    /// the lock is handed out, or not at all. The proof is waited for for at most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// As [`locked_transaction`](Self::locked_transaction); [`Superseded`](latchwork_core::xact::XactLockError::Superseded) if the grant is not in force any
+    /// more.
+    fn fenced_transaction<T, E, B>(
+        &self,
+        fence: &Fence,
+        limits: FencedLimits,
+        limit: Duration,
+        body: B,
+    ) -> impl Future<Output = Result<T, LockedError<E>>> + Send
+    where
+        T: Send,
+        E: Send,
+        B: for<'t> TransactionBody<&'t PooledTx, T, E>,
+    {
+        let request = XactRequest::fenced(fence, limits);
+        let pool = self.pool();
+        async move {
+            let done = run(pool, || XactWait::within(request.clone(), Some(limit)), body).await?;
+            Ok(done.expect("only a try is answered with nothing"))
+        }
+    }
+}
+
+impl LockedTransactionExt for Pool {}
+
+mod sealed {
+    use deadpool_postgres::Pool;
+
+    #[expect(unnameable_types, reason = "nobody else can implement a trait that they cannot name")]
+    pub trait Opens: Sync {
+        fn pool(&self) -> &Pool;
+    }
+
+    impl Opens for Pool {
+        fn pool(&self) -> &Pool {
+            self
+        }
+    }
+}
+
+async fn run<T, E, B>(pool: &Pool, wait: impl Fn() -> XactWait + Send, body: B) -> Result<Option<T>, LockedError<E>>
+where
+    B: for<'t> TransactionBody<&'t PooledTx, T, E>,
+{
+    let (tx, granted) = begin(pool, ANSWER_WITHIN, wait).await.map_err(not_begun)?;
+    match granted {
+        Ok(true) => {}
+        lost => {
+            undo(tx).await;
+            return lost.map(|_| None).map_err(LockedError::Lock);
+        }
+    }
+    match body(&tx).await {
+        Ok(done) => commit(tx).await.map(|()| Some(done)),
+        Err(error) => {
+            undo(tx).await;
+            Err(LockedError::Body(error))
+        }
+    }
+}
+
+/// In a task of its own: a COMMIT that was sent goes on, whoever leaves.
+async fn commit<E>(tx: PooledTx) -> Result<(), LockedError<E>> {
+    let unknown = |error: JoinError| LockedError::OutcomeUnknown(error.into());
+    let committed = spawn(DeadpoolTx::commit(tx).in_current_span()).await.map_err(unknown)?;
+    committed.map_err(|error| match error {
+        TxError::OutcomeUnknown(cause) | TxError::Other(cause) | TxError::Setup(cause) => {
+            LockedError::OutcomeUnknown(cause)
+        }
+        TxError::Unavailable(cause) | TxError::Aborted(cause) => LockedError::Aborted(cause),
+        error => LockedError::OutcomeUnknown(error.into()),
+    })
+}
+
+/// In a task of its own, so that the connection finds back to its pool, whoever leaves. What does not answer is closed.
+async fn undo(tx: PooledTx) {
+    // Nothing is stored whatever comes of it.
+    let _ = spawn(DeadpoolTx::rollback(tx).in_current_span()).await;
+}
+
+fn not_begun<E>(error: TxError) -> LockedError<E> {
+    LockedError::Begin(error.into())
+}
