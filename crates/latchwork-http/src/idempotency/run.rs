@@ -74,8 +74,9 @@ impl<P: TxProvider> IdempotentRun<P> {
         }))
     }
 
-    /// Ends a request whose response broke off before it could be kept: its work is rolled back. Of a handler that works
-    /// outside of the database, nobody will know how it ended. Resolves to the [`Rejection`] to answer with instead.
+    /// Ends a request whose response broke off before it could be kept: its work is rolled back. Of a handler that
+    /// works outside of the database, nobody will know how it ended. Resolves to the [`Rejection`] to answer with
+    /// instead.
     ///
     /// # Cancel safety
     ///
@@ -88,9 +89,9 @@ impl<P: TxProvider> IdempotentRun<P> {
         self.fail().await.err().unwrap_or(rejection)
     }
 
-    /// Ends a request whose handler has no response of its own, since it failed or was stopped midway: its work is rolled
-    /// back, and the key can be used again. Of a handler that works outside of the database, nobody will know how it
-    /// ended.
+    /// Ends a request whose handler has no response of its own, since it failed or was stopped midway: its work is
+    /// rolled back, and the key can be used again. Of a handler that works outside of the database, nobody will know
+    /// how it ended.
     ///
     /// # Errors
     ///

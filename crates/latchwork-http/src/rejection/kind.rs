@@ -26,7 +26,8 @@ pub enum RejectionKind {
     SlotsFull(Capacity),
     /// The client has asked too often.
     RateLimited,
-    /// The lock server can't be reached, does not answer, or fails. Nothing is known of the key: never reported as busy.
+    /// The lock server can't be reached, does not answer, or fails. Nothing is known of the key: never reported as
+    /// busy.
     Unavailable,
     /// The lock was lost while the handler ran, and the handler was cancelled.
     LockLost,

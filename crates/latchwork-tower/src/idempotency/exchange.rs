@@ -161,8 +161,8 @@ where
 #[error("the body ended early")]
 struct BodyFailed;
 
-/// The bytes of a response that is small and whole, to be kept; none beside one that passes as it is. `None` if its body
-/// failed.
+/// The bytes of a response that is small and whole, to be kept; none beside one that passes as it is. `None` if its
+/// body failed.
 async fn whole<R>(body: R, cap: usize) -> Option<(Option<Bytes>, PolicyBody<R>)>
 where
     R: Body,
