@@ -195,6 +195,10 @@ async fn a_role_needs_what_the_docs_say_and_no_more() {
     assert!(rates.check("key", rarely(5), 1).await.unwrap().is_allowed());
     schema::install(&shop.0).await.unwrap();
     assert_whole(&shop).await;
+    onlooker.0.batch_execute(VERSION_1).await.unwrap();
+    let forbidden = schema::install(&shop.0).await.unwrap_err();
+    assert!(matches!(forbidden, SchemaError::Forbidden { .. }), "{forbidden:?}");
+    assert!(forbidden.to_string().contains("must own them"), "{forbidden}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
