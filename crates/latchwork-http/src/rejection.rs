@@ -72,7 +72,7 @@ impl Rejection {
     /// What a commit that has failed means.
     pub(crate) fn from_end(error: TxError) -> Self {
         let kind = match error {
-            TxError::Unavailable(_) => RejectionKind::Unavailable,
+            TxError::Unavailable(_) => RejectionKind::TransactionLost,
             TxError::OutcomeUnknown(_) => RejectionKind::TransactionUnknown,
             TxError::Aborted(_) | TxError::Other(_) => RejectionKind::TransactionFailed,
             TxError::Setup(_) => RejectionKind::Setup,
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
     use crate::slot::Capacity;
 
-    const KINDS: [RejectionKind; 10] = [
+    const KINDS: [RejectionKind; 11] = [
         RejectionKind::LockBusy,
         RejectionKind::SlotsFull(Capacity::PerClient),
         RejectionKind::SlotsFull(Capacity::Global),
@@ -180,6 +180,7 @@ mod tests {
         RejectionKind::Setup,
         RejectionKind::TransactionInUse,
         RejectionKind::TransactionFailed,
+        RejectionKind::TransactionLost,
         RejectionKind::TransactionUnknown,
     ];
 
@@ -213,6 +214,7 @@ mod tests {
             (500, 13, false),
             (500, 13, false),
             (500, 13, false),
+            (503, 14, true),
             (500, 2, false),
         ];
         assert_eq!(seen, expected);

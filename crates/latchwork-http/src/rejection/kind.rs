@@ -9,7 +9,7 @@ use crate::slot::Capacity;
 /// | `LockBusy` | 409 | `ABORTED` |
 /// | `SlotsFull(Capacity::PerClient)`, `RateLimited` | 429 | `RESOURCE_EXHAUSTED` |
 /// | `SlotsFull(Capacity::Global)` | 503 | `RESOURCE_EXHAUSTED` |
-/// | `Unavailable`, `LockLost` | 503 | `UNAVAILABLE` |
+/// | `Unavailable`, `LockLost`, `TransactionLost` | 503 | `UNAVAILABLE` |
 /// | `BadKey`, `BadIdempotencyKey`, `BodyIncomplete` | 400 | `INVALID_ARGUMENT` |
 /// | `IdempotencyInFlight` | 409 | `ABORTED` |
 /// | `IdempotencyResponseGone`, `IdempotencyUnknown` | 409 | `FAILED_PRECONDITION` |
@@ -53,6 +53,8 @@ pub enum RejectionKind {
     TransactionInUse,
     /// The handler has answered, but the server did not commit its transaction. Nothing was stored.
     TransactionFailed,
+    /// The handler has answered, but the connection had ended before COMMIT. Nothing was stored.
+    TransactionLost,
     /// The handler has answered, but the connection ended during COMMIT, or the handler had ended the transaction
     /// itself. It is not known whether anything was stored.
     TransactionUnknown,
@@ -69,7 +71,9 @@ impl RejectionKind {
             Self::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::SlotsFull(Capacity::PerClient) | Self::RateLimited => StatusCode::TOO_MANY_REQUESTS,
-            Self::SlotsFull(Capacity::Global) | Self::Unavailable | Self::LockLost => StatusCode::SERVICE_UNAVAILABLE,
+            Self::SlotsFull(Capacity::Global) | Self::Unavailable | Self::LockLost | Self::TransactionLost => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::BadKey | Self::BadIdempotencyKey | Self::BodyIncomplete => StatusCode::BAD_REQUEST,
             Self::Setup | Self::TransactionInUse | Self::TransactionFailed | Self::TransactionUnknown => {
                 StatusCode::INTERNAL_SERVER_ERROR
@@ -82,7 +86,11 @@ impl RejectionKind {
     pub const fn comes_after_the_handler(self) -> bool {
         matches!(
             self,
-            Self::LockLost | Self::TransactionInUse | Self::TransactionFailed | Self::TransactionUnknown
+            Self::LockLost
+                | Self::TransactionInUse
+                | Self::TransactionFailed
+                | Self::TransactionLost
+                | Self::TransactionUnknown
         )
     }
 
@@ -95,6 +103,7 @@ impl RejectionKind {
                 | Self::RateLimited
                 | Self::Unavailable
                 | Self::LockLost
+                | Self::TransactionLost
                 | Self::IdempotencyInFlight
         )
     }
@@ -118,6 +127,7 @@ impl RejectionKind {
             Self::BodyTooLarge => "urn:latchwork:problem:body-too-large",
             Self::TransactionInUse => "urn:latchwork:problem:transaction-in-use",
             Self::TransactionFailed => "urn:latchwork:problem:transaction-failed",
+            Self::TransactionLost => "urn:latchwork:problem:transaction-lost",
             Self::TransactionUnknown => "urn:latchwork:problem:transaction-unknown",
         }
     }
@@ -140,7 +150,7 @@ impl RejectionKind {
             Self::BodyIncomplete => "The request is not complete",
             Self::BodyTooLarge => "The request is too large",
             Self::TransactionInUse => "The request's work was not finished",
-            Self::TransactionFailed => "The request's work was not stored",
+            Self::TransactionFailed | Self::TransactionLost => "The request's work was not stored",
             Self::TransactionUnknown => "It is not known whether the request's work was stored",
         }
     }
@@ -178,6 +188,9 @@ impl RejectionKind {
                 "the service answered while its work was still going on, so that nothing was stored; its operator has to change it"
             }
             Self::TransactionFailed => "the database did not accept the request's work, and nothing was stored",
+            Self::TransactionLost => {
+                "the database was lost before the request's work was stored, and nothing was stored; ask again later"
+            }
             Self::TransactionUnknown => {
                 "the database did not say whether it has stored the request's work; look before you ask again"
             }

@@ -3,7 +3,7 @@
 
 use std::{
     convert::Infallible,
-    future::pending,
+    future::{pending, ready},
     pin::Pin,
     task::{Context, Poll},
 };
@@ -13,8 +13,8 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
 use latchwork_core::{Key, Locks, memory::MemoryServer};
-use latchwork_harness::database::{Database, WORK};
-use latchwork_tower::{IdempotencyLayer, LockLayer, LockedTx, PolicyBody, TxProvider, key::header};
+use latchwork_harness::database::{Database, Says, WORK};
+use latchwork_tower::{IdempotencyLayer, LockLayer, LockedTx, PolicyBody, TxLockLayer, TxProvider, key::header};
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
 
 type Asked = Request<PolicyBody<Full<Bytes>>>;
@@ -91,6 +91,26 @@ async fn work_outside_the_database_that_failed_or_lost_its_lock_does_not_run_aga
         let (seen, problem) = answer(&mut locked).await;
         assert_eq!(seen, status, "{problem}");
         assert!(problem.contains(kind), "{problem}");
+    }
+}
+
+/// The handler has run, whatever became of its transaction.
+#[tokio::test]
+async fn work_outside_the_database_beside_a_transaction_that_was_not_stored_does_not_run_again() {
+    for (says, ended) in [
+        (Says::Aborted, (500, "transaction-failed")),
+        (Says::Unknown, (500, "transaction-unknown")),
+        (Says::Unavailable, (503, "transaction-lost")),
+    ] {
+        let external = layer(&Database::default()).external(Locks::in_memory());
+        let inner = TxLockLayer::<Database>::new(Database::default().commits(says), Key::bigint(1)).unwrap();
+        let handler = service_fn(|_| ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))));
+        let mut both = ServiceBuilder::new().layer(external).layer(inner).service(handler);
+        for (status, kind) in [ended, (409, "idempotency-unknown")] {
+            let (seen, problem) = answer(&mut both).await;
+            assert_eq!(seen, status, "{problem}");
+            assert!(problem.contains(kind), "{problem}");
+        }
     }
 }
 

@@ -139,7 +139,7 @@ async fn a_response_that_could_not_be_kept_is_never_sent() {
     for (says, status, kind) in [
         (Says::Aborted, 500, "transaction-failed"),
         (Says::Unknown, 500, "transaction-unknown"),
-        (Says::Unavailable, 503, "unavailable"),
+        (Says::Unavailable, 503, "transaction-lost"),
         (Says::NotSetUp, 500, "setup"),
     ] {
         let database = Database::default().commits(says);
