@@ -5,6 +5,10 @@ use std::{
     convert::Infallible,
     future::{pending, ready},
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -14,8 +18,14 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
 use latchwork_core::{Key, Locks, memory::MemoryServer};
 use latchwork_harness::database::{Database, Says, WORK};
-use latchwork_tower::{IdempotencyLayer, LockLayer, LockedTx, PolicyBody, TxLockLayer, TxProvider, key::header};
+use latchwork_tower::{
+    IdempotencyLayer, LockLayer, LockedTx, OnDisconnect, PolicyBody, TxLockLayer, TxProvider, key::header,
+};
+use tokio::task::yield_now;
+use tokio_test::task;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
+
+use crate::support::in_time;
 
 type Asked = Request<PolicyBody<Full<Bytes>>>;
 
@@ -110,6 +120,50 @@ async fn work_outside_the_database_beside_a_transaction_that_was_not_stored_does
             let (seen, problem) = answer(&mut both).await;
             assert_eq!(seen, status, "{problem}");
             assert!(problem.contains(kind), "{problem}");
+        }
+    }
+}
+
+/// Between the last poll and the drop tasks have their turns, so that a claim is stored also when nobody takes it.
+#[tokio::test]
+async fn who_leaves_before_work_outside_the_database_has_begun_leaves_no_claim() {
+    for polls in 1..1000 {
+        for turns in 0..20 {
+            let runs = Arc::new(AtomicUsize::new(0));
+            let handler = service_fn({
+                let runs = Arc::clone(&runs);
+                move |_: Asked| {
+                    runs.fetch_add(1, Ordering::Relaxed);
+                    ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())))
+                }
+            });
+            let external = layer(&Database::default()).external(Locks::in_memory());
+            let external = external.on_disconnect(OnDisconnect::Cancel);
+            let mut counted = ServiceBuilder::new().layer(external).service(handler);
+            let mut call = task::spawn(counted.ready().await.unwrap().call(payment()));
+            for _ in 0..polls {
+                let _ = call.poll();
+                yield_now().await;
+            }
+            for _ in 0..turns {
+                yield_now().await;
+            }
+            drop(call);
+            if runs.load(Ordering::Relaxed) > 0 {
+                assert!(polls > 3, "nobody left before");
+                return;
+            }
+            in_time(async {
+                loop {
+                    let (status, problem) = answer(&mut counted).await;
+                    if status == 200 {
+                        break;
+                    }
+                    assert!(problem.contains("idempotency-in-flight"), "{polls} {turns} {problem}");
+                    yield_now().await;
+                }
+            })
+            .await;
         }
     }
 }
