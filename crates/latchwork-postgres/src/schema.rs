@@ -17,14 +17,15 @@
 //!
 //! # Privileges
 //!
-//! To install, a role needs `CREATE` on the database. A role that only uses the tables needs this, granted by their owner:
+//! To install, a role needs `CREATE` on the database, and to bring older tables up to date it must own them. A role that
+//! only uses the tables needs this, granted by their owner:
 //!
 //! ```sql
 //! GRANT USAGE ON SCHEMA latchwork TO shop;
 //! GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA latchwork TO shop;
 //! ```
 //!
-//! It may call [`install`] too, which then finds that nothing is to be done.
+//! It may call [`install`] too, which finds that nothing is to be done once the owner has installed this version.
 //!
 //! # Examples
 //!

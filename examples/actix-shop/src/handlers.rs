@@ -20,8 +20,8 @@ use shop::{
 
 use crate::error::Failed;
 
-/// Works in the transaction that the middleware has opened. The middleware commits it; if it cannot, this is not what the
-/// client gets.
+/// Works in the transaction that the middleware has opened. The middleware commits it; if it cannot, this is not what
+/// the client gets.
 pub(crate) async fn charge(
     order: Path<String>,
     pace: Query<Pace>,

@@ -27,7 +27,8 @@ impl Routes {
         let transactions = || shop.transactions.clone();
         Ok(Self {
             shop: Data::new(shop.clone()),
-            // One charge of an order at a time, in a transaction that has ended before the answer leaves. Others get 409.
+            // One charge of an order at a time, in a transaction that has ended before the answer leaves. Others get
+            // 409.
             in_turn: TxLockMiddleware::new(transactions(), rules::order())?,
             // A call keeps its slot until its answer was sent, or the client has left. Others get 503.
             few_at_once: SlotMiddleware::global(rules::ai_slots(shop)?),

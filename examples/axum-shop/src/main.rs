@@ -1,9 +1,9 @@
 //! A small shop on axum. Start as many instances as you like: what each may do at a moment they agree on by one
 //! PostgreSQL, which is theirs anyway.
 //!
-//! `routes.rs` says which layer is around which route, and `handlers.rs` what they lead to. What has nothing to do with axum is in the
-//! package `shop`, next door: read its `instance.rs` for what a service makes once, when it starts, and its `rules.rs`
-//! for who may do what and when.
+//! `routes.rs` says which layer is around which route, and `handlers.rs` what they lead to. What has nothing to do with
+//! axum is in the package `shop`, next door: read its `instance.rs` for what a service makes once, when it starts, and
+//! its `rules.rs` for who may do what and when.
 
 mod error;
 mod handlers;

@@ -84,8 +84,8 @@ impl Call {
         })
     }
 
-    /// A line of JSON for each word as it comes. An error ends the stream, so that the client sees that there should have
-    /// been more.
+    /// A line of JSON for each word as it comes. An error ends the stream, so that the client sees that there should
+    /// have been more.
     pub fn lines(self) -> impl Stream<Item = Result<Bytes, ShopError>> + Send + 'static {
         stream::unfold(self, |mut call| async move {
             let word = call.words.recv().await?;

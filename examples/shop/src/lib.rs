@@ -1,5 +1,5 @@
-//! What the shops on axum and on actix-web have in common: all but what makes a request of the framework's a call, and a
-//! response of its outcome.
+//! What the shops on axum and on actix-web have in common: all but what makes a request of the framework's a call, and
+//! a response of its outcome.
 //!
 //! - [`main`]: the command line, where the PostgreSQL is, and when to end.
 //! - [`Shop`]: what an instance makes once and its requests share.

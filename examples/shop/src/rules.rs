@@ -26,8 +26,8 @@ pub fn ai_slots(shop: &Shop) -> Result<Slots, Failure> {
     Ok(shop.locks.slots("ai", 5)?)
 }
 
-/// Whose `Idempotency-Key` it is: those of different customers have nothing to do with each other. A real shop takes the
-/// customer from its authentication, and not from a header that anybody can send.
+/// Whose `Idempotency-Key` it is: those of different customers have nothing to do with each other. A real shop takes
+/// the customer from its authentication, and not from a header that anybody can send.
 pub fn customer<R: RequestView + 'static>() -> impl ExtractKey<R> {
     header(API_KEY).optional()
 }

@@ -1,5 +1,5 @@
-//! A process of its own that takes payments on one framework, for tests that kill it midway: it says where it listens, and
-//! when a handler has stored its payment. No handler ever answers.
+//! A process of its own that takes payments on one framework, for tests that kill it midway: it says where it listens,
+//! and when a handler has stored its payment. No handler ever answers.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail, helpers included")]
 

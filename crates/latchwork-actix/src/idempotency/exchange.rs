@@ -81,11 +81,7 @@ impl<P: TxProvider> Exchange<P> {
         };
         let refused = refused(&response);
         if refused.is_some() || !self.policy.commits(&ResponseHead::of(&response)) {
-            let ended = match refused {
-                Some(kind) => work.refused(kind),
-                None => work.take_back(),
-            };
-            return Ok(match ended.await {
+            return Ok(match work.not_kept(refused).await {
                 Ok(()) => response.map_into_left_body(),
                 Err(rejection) => self.replace(response, &rejection),
             });

@@ -10,7 +10,7 @@ use std::{
 use bytes::Bytes;
 use http::Response;
 use latchwork_core::{AcquireError, Guard, Locks, Mode};
-use tokio::{spawn, sync::oneshot, time::timeout};
+use tokio::{runtime::Handle, spawn, sync::oneshot, time::timeout};
 use tracing::{Instrument, warn};
 
 use super::{
@@ -141,21 +141,20 @@ impl<P: TxProvider> Claim<P> {
         }
     }
 
-    /// Stores the claim, in a task of its own: if whoever asked leaves meanwhile, nothing was done, and the claim is taken
-    /// back.
+    /// Stores the claim, in a task of its own: if whoever asked leaves meanwhile, nothing was done, and the claim is
+    /// taken back.
     async fn claim(self, open: OpenTx<P>, guard: Guard) -> Result<IdempotentRun<P>, Rejection> {
         let (claimed, asks) = oneshot::channel();
         let claiming = async move {
             let stored = self.keep(open, Kept::Begun).await;
-            let run = stored.map(|()| IdempotentRun::new(self, Work::Outside(guard)));
-            if let Err(Ok(run)) = claimed.send(run) {
-                // What is wrong was logged.
-                let _ = run.take_back().await;
-            }
+            // Whoever asked may have left, and may leave between this and its next poll.
+            let _ = claimed.send(stored.map(|()| Claimed::new(IdempotentRun::new(self, Work::Outside(guard)))));
         };
         spawn(claiming.in_current_span());
-        let claimed = asks.await;
-        claimed.unwrap_or_else(|error| Err(unreadable(TxError::unavailable(error))))
+        match asks.await {
+            Ok(claimed) => claimed.map(Claimed::take),
+            Err(error) => Err(unreadable(TxError::unavailable(error))),
+        }
     }
 
     async fn guard(&self, locks: &Locks) -> Result<Guard, Rejection> {
@@ -234,6 +233,37 @@ impl<P: TxProvider> Claim<P> {
         let keeping = store_and_commit::<P>(tx, self.id, self.fingerprint, kept, self.terms.retention);
         let ended = in_task(self.terms.answer_within, keeping, TxError::OutcomeUnknown).await;
         ended.map_err(Rejection::from_end)
+    }
+}
+
+/// A claim that was stored, on its way to whoever asked. Dropped there, it is taken back: no handler has run.
+struct Claimed<P: TxProvider> {
+    /// `None` only while it is dropped.
+    run: Option<IdempotentRun<P>>,
+    /// What is dropped on another thread is taken back all the same.
+    runtime: Handle,
+}
+
+impl<P: TxProvider> Claimed<P> {
+    fn new(run: IdempotentRun<P>) -> Self {
+        Self {
+            run: Some(run),
+            runtime: Handle::current(),
+        }
+    }
+
+    fn take(mut self) -> IdempotentRun<P> {
+        self.run.take().expect("a claim is there until it is dropped")
+    }
+}
+
+impl<P: TxProvider> Drop for Claimed<P> {
+    fn drop(&mut self) {
+        if let Some(run) = self.run.take() {
+            // What is wrong with that is logged there.
+            let taking_back = async move { drop(run.take_back().await) };
+            self.runtime.spawn(taking_back.in_current_span());
+        }
     }
 }
 

@@ -123,9 +123,10 @@ impl<V: 'static, P: TxProvider> IdempotencyPolicy<V, P> {
     /// claim is stored before the handler runs, and its response after; while it runs, a lock of session scope says so.
     ///
     /// If the process dies in between, the handler fails or is stopped midway, or its response cannot be stored, nobody
-    /// knows what it has done: whoever repeats the key is told so with 409, and the handler does not run again. A response that does not
-    /// [count as success](Self::commit_when) takes the claim back, and whoever repeats the key runs the handler again: let
-    /// a 504 of the other service, which says nothing of what was done, count as success there.
+    /// knows what it has done: whoever repeats the key is told so with 409, and the handler does not run again. A
+    /// response that does not [count as success](Self::commit_when) takes the claim back, and whoever repeats the key
+    /// runs the handler again: let a 504 of the other service, which says nothing of what was done, count as success
+    /// there.
     #[must_use]
     pub fn external(self, locks: Locks) -> Self {
         Self {

@@ -74,8 +74,9 @@ impl<P: TxProvider> IdempotentRun<P> {
         }))
     }
 
-    /// Ends a request whose response broke off before it could be kept: its work is rolled back. Of a handler that works
-    /// outside of the database, nobody will know how it ended. Resolves to the [`Rejection`] to answer with instead.
+    /// Ends a request whose response broke off before it could be kept: its work is rolled back. Of a handler that
+    /// works outside of the database, nobody will know how it ended. Resolves to the [`Rejection`] to answer with
+    /// instead.
     ///
     /// # Cancel safety
     ///
@@ -88,9 +89,9 @@ impl<P: TxProvider> IdempotentRun<P> {
         self.fail().await.err().unwrap_or(rejection)
     }
 
-    /// Ends a request whose handler has no response of its own, since it failed or was stopped midway: its work is rolled
-    /// back, and the key can be used again. Of a handler that works outside of the database, nobody will know how it
-    /// ended.
+    /// Ends a request whose handler has no response of its own, since it failed or was stopped midway: its work is
+    /// rolled back, and the key can be used again. Of a handler that works outside of the database, nobody will know
+    /// how it ended.
     ///
     /// # Errors
     ///
@@ -110,26 +111,22 @@ impl<P: TxProvider> IdempotentRun<P> {
         }))
     }
 
-    /// Ends a request that a policy inside has answered in the handler's place: as one whose handler
-    /// [failed](Self::fail), if it may have worked, else the claim is [taken back](Self::take_back).
+    /// Ends a request whose response is not to be kept: the claim is taken back, and the key can be used again. `refused`
+    /// says what a policy inside has answered in the handler's place, if one has: then the handler may have been stopped
+    /// midway, and it is as if it had [failed](Self::fail).
     ///
     /// # Errors
     ///
     /// As [`IdempotentRun::keep`].
-    pub fn refused(self, kind: RejectionKind) -> Finish {
-        if kind.comes_after_the_handler() {
-            self.fail()
-        } else {
-            self.take_back()
+    pub fn not_kept(self, refused: Option<RejectionKind>) -> Finish {
+        match refused {
+            Some(kind) if kind.comes_after_the_handler() => self.fail(),
+            _ => self.take_back(),
         }
     }
 
-    /// Takes the claim back: the response is not kept, and the key can be used again.
-    ///
-    /// # Errors
-    ///
-    /// As [`IdempotentRun::keep`].
-    pub fn take_back(self) -> Finish {
+    /// Takes the claim back.
+    pub(super) fn take_back(self) -> Finish {
         let Self { claim, work } = self;
         Finish(Box::pin(async move {
             let limit = claim.terms.answer_within;

@@ -29,7 +29,7 @@ const fn code(kind: RejectionKind) -> u16 {
         RejectionKind::LockBusy | RejectionKind::IdempotencyInFlight => 10,
         RejectionKind::BodyTooLarge => 11,
         RejectionKind::Setup | RejectionKind::TransactionInUse | RejectionKind::TransactionFailed => 13,
-        RejectionKind::Unavailable | RejectionKind::LockLost => 14,
+        RejectionKind::Unavailable | RejectionKind::LockLost | RejectionKind::TransactionLost => 14,
     }
 }
 

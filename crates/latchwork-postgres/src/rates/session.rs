@@ -230,8 +230,8 @@ impl RateSession {
     ) -> Result<Option<Answers>, End> {
         let arrived = answers.arrive(link, self.answer_within).await?;
         self.inbox.outage_ended();
-        // Those who are about to ask get into this batch: another costs as much as several rows of this one. The server is
-        // idle for no longer than the tasks take that can run now.
+        // Those who are about to ask get into this batch: another costs as much as several rows of this one. The server
+        // is idle for no longer than the tasks take that can run now.
         if !self.inbox.is_empty() {
             yield_now().await;
         }
@@ -244,8 +244,8 @@ impl RateSession {
         } else {
             None
         };
-        // The server is at the next batch while the answers to this one are handed out. But nobody whose answer is there
-        // waits until a statement is prepared for others.
+        // The server is at the next batch while the answers to this one are handed out. But nobody whose answer is
+        // there waits until a statement is prepared for others.
         let ahead = match next.take_if(|parts| statements.are_there_for(parts)) {
             Some(parts) => Some(self.send(link, statements, parts).await),
             None => None,

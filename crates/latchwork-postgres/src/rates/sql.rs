@@ -12,10 +12,10 @@ const SLACK: &str = "'60000000000'::pg_catalog.int8";
 
 /// Charges each row, for `quotas` quotas a row, in one statement.
 ///
-/// Parameters, arrays with one element a row: key, quotas, how many charges are wanted, and how many of them a row that is
-/// not there yet allows; then for each quota its step and its tolerance. Rows come in the order of the primary key, so
-/// that no two sessions wait for each other. Returns for each row, in the same order, its name, how many charges were allowed
-/// (or, below zero, that it is new), and how far the theoretical arrival times lie ahead, in nanoseconds.
+/// Parameters, arrays with one element a row: key, quotas, how many charges are wanted, and how many of them a row that
+/// is not there yet allows; then for each quota its step and its tolerance. Rows come in the order of the primary key,
+/// so that no two sessions wait for each other. Returns for each row, in the same order, its name, how many charges
+/// were allowed (or, below zero, that it is new), and how far the theoretical arrival times lie ahead, in nanoseconds.
 ///
 /// All is decided in `ON CONFLICT DO UPDATE`, which locks the row that is there and takes its latest version. There the
 /// row that was to be inserted is all that there is to see; so it brings its place in the arrays, as `-i` in `admitted`,

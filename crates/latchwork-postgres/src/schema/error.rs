@@ -43,8 +43,9 @@ pub enum SchemaError {
     },
     /// The role has not the right to do this.
     #[error(
-        "this role may not use or make the tables of latchwork: to make them it needs CREATE on the database, to use \
-         them USAGE on schema latchwork, and SELECT, INSERT, UPDATE and DELETE on the tables in it"
+        "this role may not use or make the tables of latchwork: to make them it needs CREATE on the database, to bring \
+         older ones up to date it must own them, to use them it needs USAGE on schema latchwork, and SELECT, INSERT, \
+         UPDATE and DELETE on the tables in it"
     )]
     Forbidden {
         /// What the server says.

@@ -1,5 +1,5 @@
--- The tables of latchwork, version 1. One statement, so that it is one transaction wherever it runs. It may run again, and
--- beside others.
+-- The tables of latchwork, version 1. One statement, so that it is one transaction wherever it runs. It may run again,
+-- and beside others.
 DO $latchwork$
 BEGIN
   -- Others who install wait here, and then find everything done.

@@ -108,11 +108,7 @@ impl<P: TxProvider> Exchange<P> {
             };
             let refused = response.extensions().get::<RejectionKind>().copied();
             if refused.is_some() || !self.policy.commits(&response) {
-                let ended = match refused {
-                    Some(kind) => run.refused(kind),
-                    None => run.take_back(),
-                };
-                return Ok(match ended.await {
+                return Ok(match run.not_kept(refused).await {
                     Ok(()) => PolicyBody::inner(response),
                     Err(rejection) => self.refuse(&rejection),
                 });
@@ -161,8 +157,8 @@ where
 #[error("the body ended early")]
 struct BodyFailed;
 
-/// The bytes of a response that is small and whole, to be kept; none beside one that passes as it is. `None` if its body
-/// failed.
+/// The bytes of a response that is small and whole, to be kept; none beside one that passes as it is. `None` if its
+/// body failed.
 async fn whole<R>(body: R, cap: usize) -> Option<(Option<Bytes>, PolicyBody<R>)>
 where
     R: Body,

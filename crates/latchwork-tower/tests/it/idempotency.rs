@@ -3,8 +3,12 @@
 
 use std::{
     convert::Infallible,
-    future::pending,
+    future::{pending, ready},
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll},
 };
 
@@ -13,9 +17,15 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
 use latchwork_core::{Key, Locks, memory::MemoryServer};
-use latchwork_harness::database::{Database, WORK};
-use latchwork_tower::{IdempotencyLayer, LockLayer, LockedTx, PolicyBody, TxProvider, key::header};
+use latchwork_harness::database::{Database, Says, WORK};
+use latchwork_tower::{
+    IdempotencyLayer, LockLayer, LockedTx, OnDisconnect, PolicyBody, TxLockLayer, TxProvider, key::header,
+};
+use tokio::task::yield_now;
+use tokio_test::task;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt, service_fn};
+
+use crate::support::in_time;
 
 type Asked = Request<PolicyBody<Full<Bytes>>>;
 
@@ -91,6 +101,70 @@ async fn work_outside_the_database_that_failed_or_lost_its_lock_does_not_run_aga
         let (seen, problem) = answer(&mut locked).await;
         assert_eq!(seen, status, "{problem}");
         assert!(problem.contains(kind), "{problem}");
+    }
+}
+
+/// The handler has run, whatever became of its transaction.
+#[tokio::test]
+async fn work_outside_the_database_beside_a_transaction_that_was_not_stored_does_not_run_again() {
+    for (says, ended) in [
+        (Says::Aborted, (500, "transaction-failed")),
+        (Says::Unknown, (500, "transaction-unknown")),
+        (Says::Unavailable, (503, "transaction-lost")),
+    ] {
+        let external = layer(&Database::default()).external(Locks::in_memory());
+        let inner = TxLockLayer::<Database>::new(Database::default().commits(says), Key::bigint(1)).unwrap();
+        let handler = service_fn(|_| ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))));
+        let mut both = ServiceBuilder::new().layer(external).layer(inner).service(handler);
+        for (status, kind) in [ended, (409, "idempotency-unknown")] {
+            let (seen, problem) = answer(&mut both).await;
+            assert_eq!(seen, status, "{problem}");
+            assert!(problem.contains(kind), "{problem}");
+        }
+    }
+}
+
+/// Between the last poll and the drop tasks have their turns, so that a claim is stored also when nobody takes it.
+#[tokio::test]
+async fn who_leaves_before_work_outside_the_database_has_begun_leaves_no_claim() {
+    for polls in 1..1000 {
+        for turns in 0..20 {
+            let runs = Arc::new(AtomicUsize::new(0));
+            let handler = service_fn({
+                let runs = Arc::clone(&runs);
+                move |_: Asked| {
+                    runs.fetch_add(1, Ordering::Relaxed);
+                    ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())))
+                }
+            });
+            let external = layer(&Database::default()).external(Locks::in_memory());
+            let external = external.on_disconnect(OnDisconnect::Cancel);
+            let mut counted = ServiceBuilder::new().layer(external).service(handler);
+            let mut call = task::spawn(counted.ready().await.unwrap().call(payment()));
+            for _ in 0..polls {
+                let _ = call.poll();
+                yield_now().await;
+            }
+            for _ in 0..turns {
+                yield_now().await;
+            }
+            drop(call);
+            if runs.load(Ordering::Relaxed) > 0 {
+                assert!(polls > 3, "nobody left before");
+                return;
+            }
+            in_time(async {
+                loop {
+                    let (status, problem) = answer(&mut counted).await;
+                    if status == 200 {
+                        break;
+                    }
+                    assert!(problem.contains("idempotency-in-flight"), "{polls} {turns} {problem}");
+                    yield_now().await;
+                }
+            })
+            .await;
+        }
     }
 }
 

@@ -1,5 +1,4 @@
-//! Requests that may be sent again: two instances of one service on one database, for each
-//! framework.
+//! Requests that may be sent again: two instances of one service on one database, for each framework.
 
 mod bodies;
 mod ends;
@@ -67,7 +66,8 @@ impl Shop {
         is_clean(&self.onlooker).await;
     }
 
-    /// Waits until nothing is left in the server, while the pools still have their connections, and ends both instances.
+    /// Waits until nothing is left in the server, while the pools still have their connections, and ends both
+    /// instances.
     async fn close(self) {
         self.is_clean().await;
         self.one.close().await;

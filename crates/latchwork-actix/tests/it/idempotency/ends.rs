@@ -139,8 +139,8 @@ async fn a_response_that_could_not_be_kept_is_never_sent() {
     for (says, status, kind) in [
         (Says::Aborted, 500, "transaction-failed"),
         (Says::Unknown, 500, "transaction-unknown"),
-        (Says::Unavailable, 503, "unavailable"),
-        (Says::NotSetUp, 500, "setup"),
+        (Says::Unavailable, 503, "transaction-lost"),
+        (Says::NotSetUp, 500, "transaction-failed"),
     ] {
         let database = Database::default().commits(says);
         let server = answers(middleware(&database).retry_after(Duration::from_secs(7)));

@@ -53,10 +53,14 @@ where
     /// Outside of a Tokio runtime.
     #[must_use]
     pub fn current(tls: T) -> Self {
-        Self {
-            runtime: Handle::current(),
-            connect: ConfigConnectImpl { tls },
-        }
+        Self::new(Handle::current(), ConfigConnectImpl { tls })
+    }
+}
+
+impl<C> OnRuntime<C> {
+    /// What `connect` makes, on a runtime.
+    pub const fn new(runtime: Handle, connect: C) -> Self {
+        Self { runtime, connect }
     }
 }
 

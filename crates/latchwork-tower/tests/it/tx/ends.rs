@@ -92,7 +92,7 @@ async fn a_commit_that_failed_is_never_the_handlers_200() {
         (Says::Aborted, 500, "transaction-failed"),
         (Says::Other, 500, "transaction-failed"),
         (Says::Unknown, 500, "transaction-unknown"),
-        (Says::Unavailable, 503, "unavailable"),
+        (Says::Unavailable, 503, "transaction-lost"),
     ] {
         for on_disconnect in [OnDisconnect::Cancel, OnDisconnect::Complete] {
             let database = Database::default().commits(says);

@@ -15,7 +15,7 @@ async fn a_backend_that_is_killed_during_the_handler_is_503_and_nothing_is_store
     shop.is_clean().await;
     shop.one.lets_go(1);
     let answer = client.answer().await;
-    assert!(is_problem(&answer, 503, "unavailable"), "{answer:?}");
+    assert!(is_problem(&answer, 503, "transaction-lost"), "{answer:?}");
     assert_eq!(shop.charges().await, 0);
     shop.one.lets_go(1);
     assert_eq!(ask(shop.one.address, "POST /orders/1/charge").await.status(), 200);

@@ -26,7 +26,8 @@ const HASTY: Duration = Duration::from_millis(20);
 
 /// A framework, with the adapter for it.
 pub(super) trait Server {
-    /// Serves these routes, on a port of its own. All of them are `POST`, and all but those under `counter` store a charge:
+    /// Serves these routes, on a port of its own. All of them are `POST`, and all but those under `counter` store a
+    /// charge:
     ///
     /// | route | under a lock on | and |
     /// |---|---|---|
