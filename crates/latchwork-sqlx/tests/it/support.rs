@@ -114,19 +114,19 @@ pub(crate) async fn count_one(connection: &mut PgConnection, table: &str) -> sql
     run(connection, format!("UPDATE {table} SET n = {}", n + 1)).await
 }
 
-/// The pool's next borrower has a connection that is in no transaction and holds no advisory lock, and so has everybody
-/// for as long as the pool is.
+/// The next borrower of a pool of one has a connection that is in no transaction and holds no advisory lock.
 pub(crate) async fn is_clean(pool: &PgPool) {
-    for _ in 0..2 {
-        let mut connection = timeout(LONG, pool.acquire()).await.expect("a slot is stuck").unwrap();
-        let sql = "SELECT (count(l.pid) + count(*) FILTER (WHERE now() <> statement_timestamp()))::int4 \
-             FROM (SELECT 1) AS one LEFT JOIN pg_locks AS l ON l.locktype = 'advisory' AND l.pid = pg_backend_pid()";
-        assert_eq!(value(&mut connection, sql.to_owned()).await.unwrap(), 0);
-        let mut transaction = sqlx::Acquire::begin(&mut *connection).await.unwrap();
-        let sql = "SELECT (transaction_timestamp() = statement_timestamp())::int4";
-        let _ = value(&mut transaction, sql.to_owned()).await.unwrap();
-        transaction.rollback().await.unwrap();
-    }
+    assert_eq!(pool.options().get_max_connections(), 1);
+    let mut connection = timeout(LONG, pool.acquire()).await.expect("a slot is stuck").unwrap();
+    assert_eq!(left(&mut connection).await, 0);
+}
+
+/// How much of a transaction is left on a connection.
+pub(crate) async fn left(connection: &mut PgConnection) -> i32 {
+    let sql = "SELECT (now() <> statement_timestamp())::int4 + (SELECT count(*)::int4 FROM pg_locks \
+         WHERE locktype = 'advisory' AND pid = pg_backend_pid()) AS left";
+    let row = sqlx::Executor::fetch_one(connection, sqlx::raw_sql(sql)).await.unwrap();
+    sqlx::Row::get(&row, 0)
 }
 
 /// Polls a future so many times and drops it; whether it had ended by then.
