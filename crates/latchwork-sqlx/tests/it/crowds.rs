@@ -1,14 +1,16 @@
 //! Many at once, on few connections.
 
-use std::time::Duration;
-
 use latchwork_harness::{PgBouncer, PoolMode};
 use latchwork_sqlx::{LockedTransactionExt as _, XactLockExt as _};
-use sqlx::PgPool;
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
 use tokio::time::timeout;
 
 use crate::support::{
-    CLUSTER, LONG, MOMENT, becomes, count, count_one, counter, fresh_key, holder, is_clean, patient, pool, polled, run,
+    CLUSTER, LONG, MOMENT, answers, becomes, connection, count, count_one, counter, fresh_key, holder, is_clean,
+    patient, polled, pool, run,
 };
 
 const TASKS: usize = 8;
@@ -53,7 +55,10 @@ async fn pools_of_one_and_two_connections_are_enough_for_lock_and_work() {
         let counted: usize = count(&table).parse().unwrap();
         assert!(told >= TASKS / 2 * ROUNDS);
         // One that was dropped while COMMIT was on its way may be stored.
-        assert!((told..=told + untold).contains(&counted), "{counted} of {told} and {untold}");
+        assert!(
+            (told..=told + untold).contains(&counted),
+            "{counted} of {told} and {untold}"
+        );
         assert!(pool.size() <= size);
     }
 }
@@ -84,34 +89,53 @@ async fn it_works_through_a_pooler_in_transaction_mode() {
         .setting("default_pool_size", 2)
         .start()
         .unwrap();
-    let pools = [pool(&pooler.url(), 2), pool(&pooler.url(), 4)];
+    // PgBouncer refuses what sqlx asks for by default, unless it is told to ignore it.
+    let options: PgConnectOptions = pooler.url().parse().unwrap();
+    let options = options.extra_float_digits(None);
+    let pool = |size| {
+        PgPoolOptions::new()
+            .max_connections(size)
+            .connect_lazy_with(options.clone())
+    };
+    let pools = [pool(2), pool(4)];
     let table = counter();
     let (told, untold) = crowd(&pools, &table).await;
     let counted: usize = count(&table).parse().unwrap();
-    assert!((told..=told + untold).contains(&counted), "{counted} of {told} and {untold}");
+    assert!(
+        (told..=told + untold).contains(&counted),
+        "{counted} of {told} and {untold}"
+    );
 
     // What the caller begins himself, and a limit.
     let key = fresh_key();
-    let mut other = crate::support::connection().await;
+    let mut other = connection().await;
     let first = holder(&mut other, key).await;
     let mut transaction = pools[0].begin().await.unwrap();
-    assert!(transaction.xact_lock(key).within(MOMENT).await.unwrap_err().is_timeout());
-    run(&mut transaction, format!("UPDATE {table} SET n = -1")).await.unwrap();
+    assert!(
+        transaction
+            .xact_lock(key)
+            .within(MOMENT)
+            .await
+            .unwrap_err()
+            .is_timeout()
+    );
+    run(&mut transaction, format!("UPDATE {table} SET n = -1"))
+        .await
+        .unwrap();
     transaction.commit().await.unwrap();
     assert_eq!(count(&table), "-1");
 
     // A statement that was abandoned in a body is ended behind the pooler too.
     first.rollback().await.unwrap();
-    let one = pool(&pooler.url(), 1);
+    let one = pool(1);
     let sleep = format!("SELECT pg_sleep(600) AS s{}", fastrand::u64(..));
     let running = format!("SELECT count(*) FROM pg_stat_activity WHERE query = '{sleep}' AND state = 'active'");
     let left = tokio::select! {
         biased;
         ended = one.locked_transaction(key, patient(), async |tx| run(tx, sleep.clone()).await) => Some(ended),
-        () = crate::support::answers(running, "1") => None,
+        () = answers(running, "1") => None,
     };
     assert!(left.is_none(), "{left:?}");
     becomes(key, (0, 0)).await;
     is_clean(&one).await;
-    let _ = Duration::ZERO;
 }

@@ -97,7 +97,10 @@ async fn a_commit_that_the_server_refuses_is_not_reported_as_committed() {
 async fn a_body_that_ends_the_transaction_itself_is_not_reported_as_committed() {
     for (does, kept) in [(Does::Commit, "1"), (Does::RollBack, "0"), (Does::CommitAndBegin, "1")] {
         for (ended, stored) in ends(does).await {
-            assert!(matches!(ended, Err(LockedError::OutcomeUnknown(_))), "{does:?}: {ended:?}");
+            assert!(
+                matches!(ended, Err(LockedError::OutcomeUnknown(_))),
+                "{does:?}: {ended:?}"
+            );
             assert_eq!(stored, kept, "{does:?}");
         }
     }

@@ -7,8 +7,8 @@ use latchwork_sqlx::{Key, KeySet, LockedError, LockedTransactionExt as _, XactLo
 use sqlx::{Connection as _, Executor as _, PgPool, PgTransaction, postgres::PgPoolOptions};
 
 use crate::support::{
-    CLUSTER, LONG, MOMENT, becomes, connection, count, count_one, counter, fresh_key, holder, is_clean, is_free, patient,
-    pid, pool, run, seen, value,
+    CLUSTER, LONG, MOMENT, becomes, connection, count, count_one, counter, fresh_key, holder, is_clean, is_free,
+    patient, pid, pool, run, seen, value,
 };
 
 #[tokio::test]
@@ -60,7 +60,9 @@ async fn it_waits_for_others_and_sees_what_they_have_committed() {
     let mut other = connection().await;
     let mut first = holder(&mut other, key).await;
     run(&mut first, format!("UPDATE {table} SET n = 5")).await.unwrap();
-    let work = pool.locked_transaction(key, patient(), async |tx| value(tx, format!("SELECT n FROM {table}")).await);
+    let work = pool.locked_transaction(key, patient(), async |tx| {
+        value(tx, format!("SELECT n FROM {table}")).await
+    });
     let (seen, ()) = tokio::join!(work, async {
         becomes(key, (1, 1)).await;
         first.commit().await.unwrap();
@@ -76,7 +78,9 @@ async fn it_is_read_committed_whatever_the_default_is() {
     run(&mut connection, set.to_owned()).await.unwrap();
     drop(connection);
     let level = pool.locked_transaction(fresh_key(), patient(), async |tx| {
-        sqlx::query_scalar::<_, String>("SHOW transaction_isolation").fetch_one(&mut **tx).await
+        sqlx::query_scalar::<_, String>("SHOW transaction_isolation")
+            .fetch_one(&mut **tx)
+            .await
     });
     assert_eq!(level.await.unwrap(), "read committed");
 }
@@ -90,7 +94,10 @@ async fn who_loses_does_not_run() {
     let body = async |_: &mut PgTransaction<'_>| -> sqlx::Result<()> { panic!("it runs") };
     let lost = pool.try_locked_transaction(keys, body).await.unwrap();
     assert!(lost.is_none());
-    let late = pool.locked_transaction(keys, XactOptions::within(MOMENT), body).await.unwrap_err();
+    let late = pool
+        .locked_transaction(keys, XactOptions::within(MOMENT), body)
+        .await
+        .unwrap_err();
     let all = KeySet::from(keys);
     assert!(
         matches!(&late, LockedError::Lock(XactLockError::TimedOut { keys, .. }) if keys == &all),
@@ -180,5 +187,8 @@ async fn in_the_normal_course_the_servers_log_stays_empty() {
     }
     tokio::time::timeout(LONG, pool.close()).await.unwrap();
     let log = cluster.log();
-    assert!(!["WARNING:", "ERROR:", "FATAL:"].iter().any(|word| log.contains(word)), "{log}");
+    assert!(
+        !["WARNING:", "ERROR:", "FATAL:"].iter().any(|word| log.contains(word)),
+        "{log}"
+    );
 }

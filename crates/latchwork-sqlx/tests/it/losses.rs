@@ -1,18 +1,17 @@
 //! Sessions that end on the server's side.
 
-use std::time::Duration;
-
-use latchwork_harness::Proxy;
-use latchwork_sqlx::{LockedError, LockedTransactionExt as _, XactLockError};
-use sqlx::{Connection as _, PgConnection, PgTransaction};
+use latchwork_harness::{Proxy, wait_until};
+use latchwork_sqlx::{Key, LockedError, LockedTransactionExt as _, XactLockError};
+use sqlx::PgTransaction;
+use tokio::task::spawn_blocking;
 
 use crate::support::{
-    CLUSTER, answers, becomes, connection, count, count_one, counter, fresh_key, holder, is_clean, patient, pid, pool,
-    run, terminate,
+    CLUSTER, LONG, answers, becomes, connection, count, count_one, counter, fresh_key, holder, is_clean, patient, pid,
+    pool, run, terminate,
 };
 
 /// The pid of the session that waits for a key.
-fn waiter_of(key: latchwork_sqlx::Key) -> i32 {
+fn waiter_of(key: Key) -> i32 {
     let asked = CLUSTER.psql(&format!(
         "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND classid = {} AND objid = {}",
         key.classid(),
@@ -47,7 +46,11 @@ async fn a_session_that_ends_in_the_body_is_its_error_or_not_known() {
             terminate(pid(tx).await);
             becomes(key, (0, 0)).await;
             let failed = run(tx, "SELECT 1".to_owned()).await;
-            if swallows { Ok(failed.unwrap_err()) } else { failed.map(|()| unreachable!()) }
+            if swallows {
+                Ok(failed.unwrap_err())
+            } else {
+                failed.map(|()| unreachable!())
+            }
         });
         match ended.await {
             Err(LockedError::Body(_)) if !swallows => {}
@@ -60,7 +63,7 @@ async fn a_session_that_ends_in_the_body_is_its_error_or_not_known() {
 }
 
 /// A table whose COMMIT waits for a key.
-fn waits_at_commit(key: latchwork_sqlx::Key) -> String {
+fn waits_at_commit(key: Key) -> String {
     let table = counter();
     let trigger = format!(
         "CREATE FUNCTION {table}_waits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
@@ -155,16 +158,19 @@ async fn a_silent_network_holds_no_slot_of_the_pool() {
     let (pool, key) = (pool(&proxy.url(), 1), fresh_key());
     let mut other = connection().await;
     let first = holder(&mut other, key).await;
+    let freezes = async {
+        becomes(key, (1, 1)).await;
+        proxy.freeze();
+    };
     let left = tokio::select! {
         biased;
         ended = pool.locked_transaction(key, patient(), async |_| Ok::<_, sqlx::Error>(())) => Some(ended),
-        () = becomes(key, (1, 1)) => None,
+        () = freezes => None,
     };
     assert!(left.is_none(), "{left:?}");
-    proxy.freeze();
-    // Left after the freeze, so that no answer can come through.
-    let gone = async { while pool.size() > 0 { tokio::time::sleep(Duration::from_millis(5)).await } };
-    tokio::time::timeout(crate::support::LONG, gone).await.expect("a slot is stuck");
+    let watched = pool.clone();
+    let is_gone = spawn_blocking(move || wait_until(LONG, || watched.size() == 0));
+    assert!(is_gone.await.unwrap(), "a slot is stuck");
     proxy.thaw();
     first.rollback().await.unwrap();
     becomes(key, (0, 0)).await;
@@ -193,5 +199,4 @@ async fn what_is_rolled_back_on_another_thread_is_rolled_back() {
     becomes(key, (0, 0)).await;
     is_clean(&pool).await;
     assert_eq!(count(&table), "0");
-    let _ = PgConnection::connect(&CLUSTER.url()).await.unwrap();
 }

@@ -1,5 +1,7 @@
 //! Locks in the transactions of sqlx, on a real PostgreSQL.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail, helpers included")]
+
 mod cancel;
 mod crowds;
 mod ends;

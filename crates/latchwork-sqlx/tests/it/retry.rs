@@ -32,7 +32,9 @@ async fn conflict(table: &str) -> sqlx::Error {
     let mut transaction = one.begin_with("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
     let n = value(&mut transaction, format!("SELECT n FROM {table}")).await.unwrap();
     CLUSTER.psql(&format!("UPDATE {table} SET n = {n}")).unwrap();
-    run(&mut transaction, format!("UPDATE {table} SET n = 1000")).await.unwrap_err()
+    run(&mut transaction, format!("UPDATE {table} SET n = 1000"))
+        .await
+        .unwrap_err()
 }
 
 #[tokio::test]
@@ -87,7 +89,10 @@ async fn a_deadlock_over_rows_is_run_again() {
         work.await.unwrap();
     };
     tokio::join!(work(&a, &b), work(&b, &a));
-    assert_eq!((runs.load(Relaxed), count(&a), count(&b)), (3, "2".to_owned(), "2".to_owned()));
+    assert_eq!(
+        (runs.load(Relaxed), count(&a), count(&b)),
+        (3, "2".to_owned(), "2".to_owned())
+    );
 }
 
 #[tokio::test]
@@ -130,8 +135,13 @@ async fn a_deadlock_at_commit_is_run_again() {
             }
             Ok::<_, sqlx::Error>(())
         };
-        pool.retrying_locked_transaction(fresh_key(), patient(), FIVE, body).await.unwrap();
+        pool.retrying_locked_transaction(fresh_key(), patient(), FIVE, body)
+            .await
+            .unwrap();
     };
     tokio::join!(work(&a), work(&b));
-    assert_eq!((runs.load(Relaxed), count(&a), count(&b)), (3, "1".to_owned(), "1".to_owned()));
+    assert_eq!(
+        (runs.load(Relaxed), count(&a), count(&b)),
+        (3, "1".to_owned(), "1".to_owned())
+    );
 }

@@ -95,8 +95,10 @@ pub(crate) async fn run(connection: &mut PgConnection, sql: String) -> sqlx::Res
         .map(drop)
 }
 
+/// Without a named statement, so that it passes PgBouncer.
 pub(crate) async fn value(connection: &mut PgConnection, sql: String) -> sqlx::Result<i32> {
-    sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(connection).await
+    let query = sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).persistent(false);
+    query.fetch_one(connection).await
 }
 
 pub(crate) async fn pid(connection: &mut PgConnection) -> i32 {
@@ -129,8 +131,21 @@ pub(crate) async fn left(connection: &mut PgConnection) -> i32 {
     sqlx::Row::get(&row, 0)
 }
 
-/// Polls a future so many times and drops it; whether it had ended by then.
+/// Polls a future so many times and drops it, before anything else happens; what it has ended with by then.
 pub(crate) async fn polled<T>(times: usize, future: impl Future<Output = T>) -> Option<T> {
+    dropped(times, Drops::AtOnce, future).await
+}
+
+/// When a future is dropped after its last poll.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Drops {
+    /// What it has sent has no answer yet.
+    AtOnce,
+    /// There is an answer, which it has not seen.
+    WhenWoken,
+}
+
+pub(crate) async fn dropped<T>(times: usize, drops: Drops, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut left = times;
     poll_fn(|context| {
@@ -138,7 +153,11 @@ pub(crate) async fn polled<T>(times: usize, future: impl Future<Output = T>) -> 
             return Poll::Ready(None);
         }
         left -= 1;
-        future.as_mut().poll(context).map(Some)
+        match future.as_mut().poll(context) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending if left == 0 && matches!(drops, Drops::AtOnce) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
     })
     .await
 }

@@ -7,7 +7,8 @@ use latchwork_sqlx::{Key, KeySet, XactLockError, XactLockExt as _};
 use sqlx::{Connection as _, PgConnection, PgTransaction};
 
 use crate::support::{
-    CLUSTER, LONG, MOMENT, becomes, connection, fresh_key, holder, is_free, left, pool, run, seen,
+    CLUSTER, LONG, MOMENT, becomes, connection, fresh_key, holder, is_free, left, pid, polled, pool, run, seen,
+    terminate,
 };
 
 async fn shown(transaction: &mut PgTransaction<'_>, setting: &str) -> String {
@@ -110,7 +111,10 @@ async fn a_limit_that_runs_out_leaves_the_transaction_and_its_lock_timeout_as_th
     }
     first.commit().await.unwrap();
     let log = cluster.log();
-    assert!(!["WARNING:", "ERROR:", "FATAL:"].iter().any(|word| log.contains(word)), "{log}");
+    assert!(
+        !["WARNING:", "ERROR:", "FATAL:"].iter().any(|word| log.contains(word)),
+        "{log}"
+    );
 }
 
 #[tokio::test]
@@ -122,7 +126,10 @@ async fn several_keys_are_taken_all_or_none() {
     assert!(!second.try_xact_lock(keys).await.unwrap());
     let timed_out = second.xact_lock(keys).within(MOMENT).await.unwrap_err();
     let all = KeySet::from(keys);
-    assert!(matches!(&timed_out, XactLockError::TimedOut { keys, .. } if keys == &all), "{timed_out:?}");
+    assert!(
+        matches!(&timed_out, XactLockError::TimedOut { keys, .. } if keys == &all),
+        "{timed_out:?}"
+    );
     assert_eq!(keys.map(seen), [(0, 0), (0, 0), (1, 0)]);
     first.commit().await.unwrap();
     assert!(second.try_xact_lock(&keys[..]).await.unwrap());
@@ -165,7 +172,10 @@ async fn without_a_transaction_nothing_is_sent() {
     let direct: &mut PgConnection = &mut pooled;
     refused.push(direct.xact_lock_shared([key, fresh_key()]).without_limit().await);
     for refused in refused {
-        assert!(matches!(refused, Err(XactLockError::NoTransaction { .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(XactLockError::NoTransaction { .. })),
+            "{refused:?}"
+        );
     }
     assert_eq!(proxy.bytes_to_server(), before);
     let mut transaction = pooled.begin().await.unwrap();
@@ -182,7 +192,8 @@ async fn snapshots_older_than_the_lock_are_refused_unless_allowed() {
         let by_try = transaction.try_xact_lock(key).await.unwrap_err();
         let by_wait = transaction.xact_lock(key).within(LONG).await.unwrap_err();
         for error in [by_try, by_wait] {
-            let named = matches!(&error, XactLockError::StaleSnapshot { isolation, .. } if isolation.to_uppercase() == level);
+            let named =
+                matches!(&error, XactLockError::StaleSnapshot { isolation, .. } if isolation.to_uppercase() == level);
             assert!(named && error.leaves_transaction_usable(), "{error:?}");
         }
         assert_eq!(seen(key), (0, 0));
@@ -196,12 +207,12 @@ async fn snapshots_older_than_the_lock_are_refused_unless_allowed() {
 #[tokio::test]
 async fn a_wait_that_is_dropped_anywhere_leaves_the_transaction_usable() {
     let (mut one, mut two) = (connection().await, connection().await);
-    for polls in 0..7 {
+    for polls in 0..5 {
         let key = fresh_key();
         let first = holder(&mut one, key).await;
         let mut second = two.begin().await.unwrap();
         let wait = second.xact_lock(key).within(LONG);
-        assert!(crate::support::polled(polls, wait).await.is_none());
+        assert!(polled(polls, wait).await.is_none());
         let free = fresh_key();
         second.xact_lock(free).within(LONG).await.unwrap();
         assert_eq!((seen(key), seen(free)), ((1, 0), (1, 0)), "after {polls} polls");
@@ -257,10 +268,10 @@ async fn a_waiter_whose_session_ends_is_told() {
     let key = fresh_key();
     let first = holder(&mut one, key).await;
     let mut second = two.begin().await.unwrap();
-    let pid = crate::support::pid(&mut second).await;
+    let pid = pid(&mut second).await;
     let (waited, ()) = tokio::join!(second.xact_lock(key).within(LONG), async {
         becomes(key, (1, 1)).await;
-        crate::support::terminate(pid);
+        terminate(pid);
     });
     let error = waited.unwrap_err();
     assert!(matches!(error, XactLockError::ConnectionLost { .. }), "{error:?}");
