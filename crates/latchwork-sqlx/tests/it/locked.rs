@@ -192,3 +192,33 @@ async fn in_the_normal_course_the_servers_log_stays_empty() {
         "{log}"
     );
 }
+
+/// What sqlx rolls back is there, so that the server has nothing to warn of.
+#[tokio::test]
+async fn a_failure_is_in_the_servers_log_once() {
+    let cluster = Cluster::start().unwrap();
+    let parent = "CREATE TABLE parent (n int PRIMARY KEY); \
+         CREATE TABLE child (n int REFERENCES parent DEFERRABLE INITIALLY DEFERRED)";
+    cluster.psql(parent).unwrap();
+    let (pool, key) = (pool(&cluster.url(), 1), fresh_key());
+    let mut errors = 0;
+    for does in ["INSERT INTO child VALUES (404)", "SELECT 1/0"] {
+        let work = async |tx: &mut PgTransaction<'_>| {
+            let _ = run(tx, does.to_owned()).await;
+            Ok::<_, sqlx::Error>(())
+        };
+        let pooled = pool.locked_transaction(key, patient(), async |tx| work(tx).await).await;
+        assert!(matches!(pooled, Err(LockedError::Aborted(_))), "{pooled:?}");
+        let mut connection = pool.acquire().await.unwrap();
+        let lent = connection
+            .locked_transaction(key, patient(), async |tx| work(tx).await)
+            .await;
+        assert!(matches!(lent, Err(LockedError::Aborted(_))), "{lent:?}");
+        // The server tells of the failure, and of what it refuses after it.
+        errors += if does.starts_with("INSERT") { 2 } else { 4 };
+    }
+    tokio::time::timeout(LONG, pool.close()).await.unwrap();
+    let log = cluster.log();
+    let warns = ["WARNING:", "FATAL:"].iter().any(|word| log.contains(word));
+    assert!(!warns && log.matches("ERROR:").count() == errors, "{log}");
+}
