@@ -76,10 +76,12 @@ impl Pooled {
         }
     }
 
+    #[cfg(feature = "http")]
     pub(crate) const fn answer_within(&self) -> Duration {
         self.answer_within
     }
 
+    #[cfg(feature = "http")]
     pub(crate) fn as_transaction(&self) -> &Transaction<'static, Postgres> {
         self.transaction.as_ref().expect(PRESENT)
     }

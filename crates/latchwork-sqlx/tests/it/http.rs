@@ -278,7 +278,8 @@ async fn a_request_that_leaves_anywhere_leaves_nothing() {
 async fn a_request_that_has_left_stops_waiting() {
     let (pool, key, mut other) = (pool(&CLUSTER.url(), 1), fresh_key(), connection().await);
     let first = holder(&mut other, key).await;
-    let waiting = policy(&pool, key).wait(LONG);
+    // Longer than the test would last.
+    let waiting = policy(&pool, key).wait(100 * LONG);
     let left = tokio::select! {
         biased;
         admitted = admitted(&waiting) => Some(admitted.is_ok()),
