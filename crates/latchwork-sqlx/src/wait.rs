@@ -48,17 +48,21 @@ pub(crate) async fn first(
     let Some(statement) = wait.next()? else {
         return Err(wait.no_answer());
     };
-    let both = format!("{}; {}", statement.joined(), sql::FACTS);
-    let rows = send(connection, both, statement.answer_within(), wait).await?;
-    let facts = rows.last();
-    if text(facts, 0) != Some(sql::OPEN) {
+    let ask = sql::with_facts(statement.ask());
+    let sql = match statement.prepare() {
+        Some(prepare) => format!("{prepare}; {ask}"),
+        None => ask,
+    };
+    let rows = send(connection, sql, statement.answer_within(), wait).await?;
+    let row = rows.first();
+    if text(row, 1) != Some(sql::OPEN) {
         return Ok(None);
     }
-    wait.answered(text(rows.first(), 0).unwrap_or_default())?;
+    wait.answered(text(row, 0).unwrap_or_default())?;
     let server_side = (|| {
         Some(ServerSide {
-            pid: text(facts, 1)?.parse().ok()?,
-            begun: text(facts, 2)?.parse().ok()?,
+            pid: text(row, 2)?.parse().ok()?,
+            begun: text(row, 3)?.parse().ok()?,
         })
     })();
     server_side.map(Some).ok_or_else(|| wait.no_answer())
