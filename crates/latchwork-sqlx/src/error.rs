@@ -1,0 +1,65 @@
+//! What errors of sqlx mean for us.
+
+use std::error::Error as StdError;
+
+use latchwork_core::{
+    sqlstate::Condition,
+    xact::{LockedError, XactLockError},
+};
+use sqlx::{
+    Error,
+    error::DatabaseError,
+    postgres::{PgDatabaseError, PgSeverity},
+};
+
+/// What the server has said, if it was the server.
+pub(crate) fn condition(error: &Error) -> Option<Condition> {
+    let code = error.as_database_error()?.code()?;
+    Some(Condition::of(&code))
+}
+
+/// Whether the connection cannot be used any more.
+pub(crate) fn is_broken(error: &Error) -> bool {
+    match error {
+        Error::Database(error) => is_fatal(&**error),
+        Error::Io(_) | Error::Tls(_) | Error::Protocol(_) | Error::WorkerCrashed => true,
+        _ => false,
+    }
+}
+
+/// Whether the server has ended the connection with these words.
+fn is_fatal(error: &dyn DatabaseError) -> bool {
+    let error = error.try_downcast_ref::<PgDatabaseError>();
+    error.is_some_and(|error| matches!(error.severity(), PgSeverity::Fatal | PgSeverity::Panic))
+}
+
+/// Whether running the whole transaction again is the way to get over it: a serialization failure or a deadlock.
+pub(crate) fn is_worth_another_try<E: StdError + 'static>(error: &LockedError<E>) -> bool {
+    match error {
+        LockedError::Lock(error) => chain(error).any(is_conflict),
+        LockedError::Body(error) => chain(error).any(is_conflict),
+        LockedError::Aborted(cause) => chain(&**cause).any(is_conflict),
+        _ => false,
+    }
+}
+
+fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error| StdError::source(*error))
+}
+
+/// An error that is transparent for another hides it, and shows what is in it.
+fn is_conflict(error: &(dyn StdError + 'static)) -> bool {
+    if let Some(error) = error.downcast_ref::<XactLockError>() {
+        return matches!(error, XactLockError::Deadlock { .. });
+    }
+    let code = if let Some(error) = error.downcast_ref::<Error>() {
+        error.as_database_error().and_then(DatabaseError::code)
+    } else if let Some(error) = error.downcast_ref::<Box<dyn DatabaseError>>() {
+        error.code()
+    } else {
+        let error = error.downcast_ref::<PgDatabaseError>();
+        error.map(|error| error.code().into())
+    };
+    let condition = code.map(|code| Condition::of(&code));
+    matches!(condition, Some(Condition::SerializationFailure | Condition::Deadlock))
+}
