@@ -2,7 +2,7 @@
 //!
 //! SeaORM's own COMMIT says nothing of an aborted transaction, which it "commits"; and with a nested transaction still
 //! open it releases a savepoint, and says that all is committed. So ours is a statement. Since SeaORM does not know of
-//! it, it sends a ROLLBACK when the transaction is dropped; so a transaction is begun for that, in the same message.
+//! it, it sends a ROLLBACK when the transaction is dropped; so a transaction is begun for that, in the same statement.
 
 use latchwork_core::sqlstate::Condition;
 use sea_orm::{ConnectionTrait as _, DatabaseTransaction, DbErr};
@@ -27,7 +27,7 @@ pub(crate) async fn commit(transaction: &DatabaseTransaction) -> Ended {
     match transaction.execute_unprepared(COMMIT).await {
         Ok(done) if done.rows_affected() == 1 => Ended::Committed,
         Ok(_) => Ended::NotOurs,
-        Err(error) if failure::sqlstate(&error).as_deref() == Some(NO_TRANSACTION) => Ended::NotOurs,
+        Err(error) if is_not_open(&error) => Ended::NotOurs,
         Err(error) if failure::is_refusal(&error) => Ended::Aborted(error),
         Err(error) => Ended::Unknown(error),
     }
@@ -45,10 +45,16 @@ pub(crate) async fn settle(transaction: &DatabaseTransaction, refusal: &DbErr) -
 /// Rolls back, also what a nested transaction has left open. The transaction is to be dropped afterwards.
 pub(crate) async fn roll_back(transaction: &DatabaseTransaction) -> Result<(), DbErr> {
     match transaction.execute_unprepared(ROLLBACK).await {
+        Err(error) if is_not_open(&error) => Ok(()),
         // Of a statement that was dropped midway: the driver hands its error to the next one, which it does not send.
         Err(error) if failure::is_refusal(&error) => transaction.execute_unprepared(ROLLBACK).await.map(drop),
         done => done.map(drop),
     }
+}
+
+/// no_active_sql_transaction, as a statement that chains says.
+fn is_not_open(error: &DbErr) -> bool {
+    failure::sqlstate(error).as_deref() == Some("25P01")
 }
 
 /// One row if the transaction is the one that was begun. In an aborted one the question fails, and COMMIT is not run.
@@ -57,6 +63,6 @@ pub(crate) async fn roll_back(transaction: &DatabaseTransaction) -> Result<(), D
 /// could fail the second, though the first has committed.
 const COMMIT: &str = "SELECT WHERE pg_catalog.current_setting('latchwork.transaction', true) \
      OPERATOR(pg_catalog.=) 'open'::pg_catalog.text; COMMIT AND CHAIN";
-const ROLLBACK: &str = "ROLLBACK; BEGIN";
-/// no_active_sql_transaction, as a chained COMMIT says.
-const NO_TRANSACTION: &str = "25P01";
+/// Chains only if there was a transaction. SeaORM knows of none, and sends no ROLLBACK later, when a `begin()` of a nested
+/// one was dropped midway, for then it has rolled all back.
+const ROLLBACK: &str = "ROLLBACK AND CHAIN";

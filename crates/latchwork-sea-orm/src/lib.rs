@@ -48,6 +48,7 @@
 //! # }
 //! ```
 
+mod begin;
 mod end;
 mod ext;
 mod failure;

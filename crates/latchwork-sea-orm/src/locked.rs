@@ -3,14 +3,18 @@ mod retry;
 
 use std::{error::Error, future::Future, num::NonZeroU32};
 
-use latchwork_core::xact::{KeySet, LockedError, XactOptions, XactRequest, XactWait};
+use latchwork_core::{
+    Mode,
+    xact::{KeySet, LockedError, XactOptions, XactRequest, XactWait},
+};
 use sea_orm::DatabaseConnection;
 use tokio::{spawn, task::JoinHandle};
 use tracing::Instrument as _;
 
 use crate::{
+    begin,
     end::{self, Ended},
-    open::{self, Open},
+    open::{Open, PATIENCE},
     wire,
 };
 
@@ -51,9 +55,10 @@ pub trait LockedTransactionExt: sealed::Sealed {
     ///
     /// # Cancel safety
     ///
-    /// Dropped before the body has ended, it is rolled back on its way to the pool. What the server is doing for it then
-    /// goes on before that: a wait to the end of its slice, about a second, and a statement of the body to its own end.
-    /// Dropped after the body has ended, COMMIT or ROLLBACK is carried out all the same.
+    /// Dropped before the body has ended, it is rolled back in a task of its own. What the server is doing for it then
+    /// goes on before that: a wait to the end of its slice, about a second. A statement of the body has 1.5 s to end; then
+    /// its session is ended, by a connection beside the pool. Dropped after the body has ended, COMMIT or ROLLBACK is
+    /// carried out all the same.
     ///
     /// # Errors
     ///
@@ -189,9 +194,10 @@ impl LockedTransactionExt for DatabaseConnection {
         E: Send,
         F: for<'t> TransactionBody<'t, T, E>,
     {
-        let wait = XactWait::attempt(XactRequest::new(keys));
+        let keys = keys.into();
         async move {
-            match locked(self, wait).await? {
+            let wait = XactWait::attempt(XactRequest::new(keys.clone()));
+            match locked(self, wait, &keys, Mode::Exclusive).await? {
                 Some(open) => run(open, body).await.map(Some),
                 None => Ok(None),
             }
@@ -233,20 +239,29 @@ async fn once<T, E, F>(
 where
     F: for<'t> TransactionBody<'t, T, E>,
 {
-    let request = XactRequest::new(keys).with_mode(options.mode());
-    match locked(database, XactWait::within(request, options.limit())).await? {
+    let request = XactRequest::new(keys.clone()).with_mode(options.mode());
+    let wait = XactWait::within(request, options.limit());
+    match locked(database, wait, &keys, options.mode()).await? {
         Some(open) => run(open, body).await,
         None => unreachable!("a wait that is wanted ends with a grant or an error"),
     }
 }
 
 /// A transaction that has its locks; `None` if an attempt has found them taken.
-async fn locked<E>(database: &DatabaseConnection, mut wait: XactWait) -> Result<Option<Open>, LockedError<E>> {
-    let opened = open::open(database, &mut wait).await;
-    let (open, tried) = opened.map_err(|error| LockedError::Begin(error.into()))?;
+async fn locked<E>(
+    database: &DatabaseConnection,
+    mut wait: XactWait,
+    keys: &KeySet,
+    mode: Mode,
+) -> Result<Option<Open>, LockedError<E>> {
+    let opened = begin::open(database, &mut wait).await;
+    let (mut open, tried) = opened.map_err(|error| LockedError::Begin(error.into()))?;
     tried?;
-    let granted = wire::run(&open, &mut wait, || true).await?;
-    Ok(granted.then_some(open))
+    if !wire::run(&open, &mut wait, || true).await? {
+        return Ok(None);
+    }
+    open.has_locked(keys, mode);
+    Ok(Some(open))
 }
 
 async fn run<T, E, F>(open: Open, body: F) -> Result<T, LockedError<E>>
@@ -257,7 +272,7 @@ where
         Ok(value) => commit(open).await.map(|()| value),
         Err(error) => {
             // The body's error is the one to tell. A connection whose ROLLBACK fails is closed by its pool.
-            drop(in_task(async move { end::roll_back(&open).await }).await);
+            drop(in_task(open.roll_back(PATIENCE)).await);
             Err(LockedError::Body(error))
         }
     }
@@ -270,16 +285,15 @@ async fn commit<E>(open: Open) -> Result<(), LockedError<E>> {
             // Nothing is stored, whatever comes of it.
             drop(end::settle(&open, refusal).await);
         }
+        open.has_ended();
         ended
     };
-    match in_task(commits)
-        .await
-        .map_err(|error| LockedError::OutcomeUnknown(error.into()))?
-    {
-        Ended::Committed => Ok(()),
-        Ended::Aborted(error) => Err(LockedError::Aborted(error.into())),
-        Ended::NotOurs => Err(LockedError::OutcomeUnknown(NOT_OURS.into())),
-        Ended::Unknown(error) => Err(LockedError::OutcomeUnknown(error.into())),
+    match in_task(commits).await {
+        Ok(Ended::Committed) => Ok(()),
+        Ok(Ended::Aborted(error)) => Err(LockedError::Aborted(error.into())),
+        Ok(Ended::NotOurs) => Err(LockedError::OutcomeUnknown(NOT_OURS.into())),
+        Ok(Ended::Unknown(error)) => Err(LockedError::OutcomeUnknown(error.into())),
+        Err(error) => Err(LockedError::OutcomeUnknown(error.into())),
     }
 }
 

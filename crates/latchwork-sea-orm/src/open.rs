@@ -1,37 +1,72 @@
-//! A transaction that is just begun.
-
-use std::ops::Deref;
-
-use latchwork_core::{
-    sqlstate::Condition,
-    xact::{XactLockError, XactWait},
+use std::{
+    fmt::Display,
+    ops::Deref,
+    time::{Duration, Instant},
 };
+
+use latchwork_core::{Key, Mode, xact::KeySet};
 use sea_orm::{
-    DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, RuntimeErr, TransactionTrait as _,
-    sqlx::{Executor as _, PgPool},
+    DatabaseTransaction, DbErr,
+    sqlx::{AssertSqlSafe, Connection as _, Error, Executor as _, PgConnection, PgPool},
 };
-use tokio::{runtime::Handle, spawn};
-use tracing::Instrument as _;
-
-use crate::{
-    end, failure,
-    wire::{self, NOT_POSTGRES, Unanswered},
+use tokio::{
+    runtime::Handle,
+    time::{error::Elapsed, timeout},
 };
+use tracing::{Instrument as _, Span, warn};
 
-/// An open transaction. Dropped, on whichever thread, it is rolled back on its way to the pool.
+use crate::end;
+
+/// An open transaction. Dropped, on whichever thread, it is rolled back in a task of its own.
 pub(crate) struct Open {
     /// `None` only while it is dropped.
     transaction: Option<DatabaseTransaction>,
-    /// The driver gives a connection back by a task.
+    server_side: ServerSide,
+    pool: PgPool,
+    /// The driver too gives a connection back by a task.
     runtime: Handle,
+    span: Span,
+}
+
+/// What tells a transaction from all others in the server. SeaORM does not tell the pid of a connection, and nothing that
+/// is sent unprepared can return it.
+#[derive(Clone)]
+struct ServerSide {
+    /// When BEGIN was sent, and when it was answered.
+    begun: (Instant, Instant),
+    lock: Option<(Key, Mode)>,
 }
 
 impl Open {
-    fn new(transaction: DatabaseTransaction) -> Self {
+    /// Guards a transaction that was begun after `asked`.
+    pub(crate) fn new(transaction: DatabaseTransaction, pool: PgPool, asked: Instant) -> Self {
         Self {
             transaction: Some(transaction),
+            server_side: ServerSide {
+                begun: (asked, Instant::now()),
+                lock: None,
+            },
+            pool,
             runtime: Handle::current(),
+            span: Span::current(),
         }
+    }
+
+    /// Remembers what was granted.
+    pub(crate) fn has_locked(&mut self, keys: &KeySet, mode: Mode) {
+        self.server_side.lock = keys.as_slice().first().map(|key| (*key, mode));
+    }
+
+    /// Gives the connection back after an end in order.
+    pub(crate) fn has_ended(mut self) {
+        drop(self.transaction.take());
+    }
+
+    /// Rolls back. What was left running is waited for until `limit`; then its session is ended.
+    pub(crate) async fn roll_back(mut self, limit: Duration) -> Result<(), RollBackError> {
+        let transaction = self.transaction.take().expect(PRESENT);
+        let rolls_back = end::roll_back(&transaction);
+        in_time(rolls_back, &self.server_side, &self.pool, limit).await
     }
 }
 
@@ -39,83 +74,99 @@ impl Deref for Open {
     type Target = DatabaseTransaction;
 
     fn deref(&self) -> &DatabaseTransaction {
-        self.transaction
-            .as_ref()
-            .expect("a transaction is there until it is dropped")
+        self.transaction.as_ref().expect(PRESENT)
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
+        let Some(transaction) = self.transaction.take() else {
+            return;
+        };
+        let (server_side, pool) = (self.server_side.clone(), self.pool.clone());
+        // What was nested in it was dropped with whoever used it, so that SeaORM's own will do.
+        let rolls_back = async move { in_time(transaction.rollback(), &server_side, &pool, PATIENCE).await };
         let _entered = self.runtime.enter();
-        drop(self.transaction.take());
+        self.runtime.spawn(rolls_back.instrument(self.span.clone()));
     }
 }
 
-/// Begins a transaction in READ COMMITTED and tries once for its locks. The inner result is what came of the try.
-///
-/// May be dropped at any moment: BEGIN runs in a task of its own, and the statement after it ends before the ROLLBACK.
-pub(crate) async fn open(
-    database: &DatabaseConnection,
-    wait: &mut XactWait,
-) -> Result<(Open, Result<(), XactLockError>), DbErr> {
-    if database.get_database_backend() != DbBackend::Postgres {
-        return Err(internal(NOT_POSTGRES));
+/// Why a transaction was not rolled back in order.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RollBackError {
+    #[error("ROLLBACK failed")]
+    Failed(#[from] DbErr),
+    #[error("what the transaction has left running did not end in time")]
+    Late(#[from] Elapsed),
+}
+
+async fn in_time(
+    rolls_back: impl Future<Output = Result<(), DbErr>>,
+    server_side: &ServerSide,
+    pool: &PgPool,
+    limit: Duration,
+) -> Result<(), RollBackError> {
+    let asked = Instant::now();
+    let ended = timeout(limit, rolls_back).await;
+    if ended.is_err() {
+        server_side.end_session(pool, asked, limit.max(PATIENCE)).await;
     }
-    let pool = database.get_postgres_connection_pool();
-    for _ in 0..=pool.options().get_max_connections() {
-        let open = match begin(database).await {
-            Ok(open) => open,
-            Err(error) if failure::condition(&error) == Some(Condition::TransactionAborted) => {
-                close_aborted(pool).await?;
-                continue;
-            }
-            Err(error) => return Err(error),
+    Ok(ended??)
+}
+
+impl ServerSide {
+    /// Ends the session, if it is in a statement that it was in at a moment. By a connection of its own, since the place
+    /// in the pool is taken for as long as that runs.
+    async fn end_session(&self, pool: &PgPool, since: Instant, limit: Duration) {
+        let Some(terminate) = self.terminate(since) else {
+            return;
         };
-        let statement = match wait.next() {
-            Ok(Some(statement)) => statement,
-            settled => return Ok((open, settled.map(drop))),
+        let ends = async {
+            let mut other = PgConnection::connect_with(&pool.connect_options()).await?;
+            let done = other.execute(AssertSqlSafe(terminate)).await?;
+            other.close().await.map(|()| done.rows_affected() == 1)
         };
-        match wire::send(&open, &statement, ALONE_AND_COMMITTED).await {
-            Err(Unanswered::Failed(error)) if failure::condition(&error) == Some(Condition::InTransaction) => {
-                // Somebody has left it open, which is not ours to commit.
-                end::roll_back(&open).await?;
-            }
-            answer => return Ok((open, wire::hear(wait, answer))),
+        let ended: Result<Result<bool, Error>, Elapsed> = timeout(limit, ends).await;
+        if !matches!(ended, Ok(Ok(true))) {
+            warn!(target: "latchwork::sea_orm", "a statement of a transaction that was given up may still run, and hold its lock");
         }
     }
-    Err(internal(
-        "each connection of the pool came with a transaction of somebody else's",
-    ))
-}
 
-/// A `begin` that is dropped midway leaves the pooled connection inside a transaction that the driver does not know of.
-async fn begin(database: &DatabaseConnection) -> Result<Open, DbErr> {
-    let database = database.clone();
-    let begins = async move { database.begin().await.map(Open::new) };
-    spawn(begins.in_current_span()).await.map_err(|error| internal(error))?
-}
-
-/// Looks at one connection of the pool, and closes it if somebody has left it in an aborted transaction, which the
-/// driver knows nothing of and would give to one borrower after the other.
-async fn close_aborted(pool: &PgPool) -> Result<(), DbErr> {
-    let mut connection = pool
-        .acquire()
-        .await
-        .map_err(|error| DbErr::Conn(RuntimeErr::SqlxError(error.into())))?;
-    if connection.execute("SELECT 1").await.is_err() {
-        // What comes of it is all the same, since it is out of the pool.
-        drop(connection.close().await);
+    /// By the lock, which no other holds but with shared ones, by when the transaction has begun, and by the statement,
+    /// which nobody who has just been granted the lock is in for so long. If that fits several, none is ended.
+    fn terminate(&self, since: Instant) -> Option<String> {
+        let (key, mode) = self.lock?;
+        let mode = match mode {
+            Mode::Exclusive => "ExclusiveLock",
+            Mode::Shared => "ShareLock",
+        };
+        let (classid, objid, objsubid) = (key.classid(), key.objid(), key.objsubid());
+        let (asked, answered) = self.begun;
+        let oldest = seconds(asked.elapsed() + ON_THE_WAY);
+        let (youngest, since) = (at_least(answered), at_least(since));
+        Some(format!(
+            "SET search_path = pg_catalog; SELECT pg_terminate_backend(pid) FROM (\
+             SELECT min(pid) AS pid FROM pg_locks JOIN pg_stat_activity USING (pid) \
+             WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+             AND classid = {classid} AND objid = {objid} AND objsubid = {objsubid} AND mode = '{mode}' AND granted \
+             AND state = 'active' AND query_start <= clock_timestamp() - interval '{since}' \
+             AND xact_start BETWEEN clock_timestamp() - interval '{oldest}' AND clock_timestamp() - interval '{youngest}' \
+             HAVING count(*) = 1) AS one"
+        ))
     }
-    Ok(())
 }
 
-fn internal(what: impl ToString) -> DbErr {
-    DbErr::Conn(RuntimeErr::Internal(what.to_string()))
+/// A little less than what has passed since, for two clocks do not tick alike.
+fn at_least(since: Instant) -> impl Display {
+    seconds(since.elapsed().mul_f64(0.99))
 }
 
-/// Goes before the first statement. The level can only be changed before the first query of a transaction, and outside
-/// of savepoints; since one of the two lines changes it, they fail on a connection that came with a transaction in which
-/// something was done. The setting goes with the transaction, whoever ends it.
-const ALONE_AND_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; \
-     SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL latchwork.transaction = 'open'; ";
+fn seconds(duration: Duration) -> impl Display {
+    format!("{:.6} s", duration.as_secs_f64())
+}
+
+const PRESENT: &str = "a transaction is there until it is dropped";
+/// More than the longest slice of a wait, whose end ROLLBACK waits for.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(1_500);
+/// How long the question may take to the server.
+const ON_THE_WAY: Duration = Duration::from_secs(1);

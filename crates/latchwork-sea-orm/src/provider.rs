@@ -6,7 +6,7 @@ use std::{error::Error, fmt};
 
 use latchwork_core::{
     sqlstate::Condition,
-    xact::{XactLockError, XactRequest, XactWait},
+    xact::{KeySet, XactLockError, XactRequest, XactWait},
 };
 use latchwork_http::{
     bytes::Bytes,
@@ -16,11 +16,12 @@ use sea_orm::{
     ConnectionTrait as _, DatabaseConnection, DbBackend, DbErr, QueryResult, Statement, Value,
     sqlx::{Row as _, TypeInfo as _, ValueRef as _, postgres::PgRow},
 };
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::{
+    begin,
     end::{self, Ended},
-    failure, open, wire,
+    failure, wire,
 };
 
 pub use pooled::PooledTx;
@@ -75,23 +76,24 @@ impl TxProvider for SeaOrmTx {
     /// when its turn has come.
     async fn begin(&self, request: TxRequest) -> Result<Option<PooledTx>, TxError> {
         let deadline = Instant::now() + request.answer_within();
-        let asked = XactRequest::new(request.key()).with_mode(request.mode());
+        let keys = KeySet::from(request.key());
+        let asked = XactRequest::new(keys.clone()).with_mode(request.mode());
         let mut wait = XactWait::within(asked, Some(request.wait().unwrap_or_default()));
-        let opened = timeout_at(deadline, open::open(&self.database, &mut wait)).await;
-        let (open, tried) = opened.map_err(TxError::unavailable)?.map_err(TxError::unavailable)?;
+        let opened = timeout_at(deadline, begin::open(&self.database, &mut wait)).await;
+        let (mut open, tried) = opened.map_err(TxError::unavailable)?.map_err(TxError::unavailable)?;
         let granted = match tried {
             Ok(()) => wire::run(&open, &mut wait, || !request.is_abandoned()).await,
             Err(error) => Err(error),
         };
         match granted {
-            Ok(true) => PooledTx::new(open, &self.database, request.answer_within())
-                .await
-                .map(Some),
+            Ok(true) => {
+                open.has_locked(&keys, request.mode());
+                Ok(Some(PooledTx::new(open, request.answer_within())))
+            }
             Ok(false) | Err(XactLockError::TimedOut { .. }) => {
                 // So that its connection is there for the next request.
-                let ended = timeout(request.answer_within(), end::roll_back(&open)).await;
-                ended.map_err(TxError::unavailable)?.map_err(TxError::unavailable)?;
-                Ok(None)
+                let ended = open.roll_back(request.answer_within()).await;
+                ended.map(|()| None).map_err(TxError::unavailable)
             }
             Err(error) => Err(from_lock(error)),
         }
@@ -111,13 +113,15 @@ impl TxProvider for SeaOrmTx {
     }
 
     async fn commit(tx: PooledTx) -> Result<(), TxError> {
-        match tx.in_time(end::commit(&tx)).await.map_err(TxError::outcome_unknown)? {
+        let ended = tx.in_time(end::commit(&tx)).await;
+        if let Ok(Ended::Aborted(refusal)) = &ended {
+            // Nothing is stored, whatever comes of it.
+            drop(tx.in_time(end::settle(&tx, refusal)).await);
+        }
+        tx.has_ended();
+        match ended.map_err(TxError::outcome_unknown)? {
             Ended::Committed => Ok(()),
-            Ended::Aborted(error) => {
-                // Nothing is stored, whatever comes of it.
-                drop(tx.in_time(end::settle(&tx, &error)).await);
-                Err(TxError::aborted(error))
-            }
+            Ended::Aborted(error) => Err(TxError::aborted(error)),
             Ended::NotOurs => Err(TxError::outcome_unknown(NOT_OURS)),
             Ended::Unknown(error) => Err(TxError::outcome_unknown(error)),
         }
@@ -126,13 +130,7 @@ impl TxProvider for SeaOrmTx {
     /// A statement of a handler that was dropped runs on in the server, and ROLLBACK waits for its end. After the
     /// request's limit the server's session is ended, so that the lock does not outlive the request by more.
     async fn rollback(tx: PooledTx) -> Result<(), TxError> {
-        match tx.in_time(end::roll_back(&tx)).await {
-            Ok(ended) => ended.map_err(TxError::unavailable),
-            Err(elapsed) => {
-                tx.terminate().await;
-                Err(TxError::unavailable(elapsed))
-            }
-        }
+        tx.roll_back().await.map_err(TxError::unavailable)
     }
 }
 

@@ -1,5 +1,7 @@
 //! What this crate promises, on a real PostgreSQL.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail, helpers included")]
+
 mod cancelling;
 mod crowds;
 mod leftovers;
@@ -10,5 +12,6 @@ mod provider;
 mod retrying;
 mod support;
 mod trips;
+mod unfinished;
 mod waits;
 mod worlds;

@@ -18,8 +18,6 @@ use sea_orm::{
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// A limit that runs out.
 pub(crate) const MOMENT: Duration = Duration::from_millis(30);
-/// More than the longest slice of a wait.
-pub(crate) const SLICE: Duration = Duration::from_millis(1_200);
 
 /// A cluster of the test's own, and a session of it beside those that are tested.
 pub(crate) struct World {
@@ -71,20 +69,30 @@ impl World {
         (granted.parse().unwrap(), waiting.parse().unwrap())
     }
 
+    /// Waits until the server sees a key held and waited for by so many.
     #[track_caller]
     pub(crate) fn becomes(&self, key: Key, expected: (u32, u32)) -> impl Future<Output = ()> {
-        let what = format!("{key} is held and waited for by {expected:?}");
-        eventually(what, async move || self.seen(key).await == expected)
+        let caller = Location::caller();
+        async move {
+            let begun = Instant::now();
+            while self.seen(key).await != expected {
+                look_again(begun, "the key is held and waited for as expected", caller).await;
+            }
+        }
     }
 
     /// Waits until no lock is held or waited for, and no session but the onlooker's is in a transaction.
     #[track_caller]
     pub(crate) fn comes_to_rest(&self) -> impl Future<Output = ()> {
+        eventually("nothing is locked, and no transaction open", async || {
+            self.is_at_rest().await
+        })
+    }
+
+    pub(crate) async fn is_at_rest(&self) -> bool {
         let open = "SELECT count(*) FROM pg_stat_activity WHERE datname IS NOT NULL AND pid <> pg_backend_pid() \
              AND (state LIKE 'idle in transaction%' OR state = 'active')";
-        eventually("nothing is locked, and no transaction open", async move || {
-            self.all_seen().await == (0, 0) && self.value(open).await == "0"
-        })
+        self.all_seen().await == (0, 0) && self.value(open).await == "0"
     }
 
     /// Ends the session that holds a key, or waits for it.
@@ -154,10 +162,14 @@ pub(crate) fn eventually(
     async move {
         let begun = Instant::now();
         while !condition().await {
-            assert!(begun.elapsed() < SOON, "not within {SOON:?}: {what} ({caller})");
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            look_again(begun, &what, caller).await;
         }
     }
+}
+
+async fn look_again(begun: Instant, what: &str, caller: &Location<'_>) {
+    assert!(begun.elapsed() < SOON, "not within {SOON:?}: {what} ({caller})");
+    tokio::time::sleep(Duration::from_millis(2)).await;
 }
 
 /// When a future is dropped that was polled often enough.
