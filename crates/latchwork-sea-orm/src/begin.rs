@@ -19,13 +19,14 @@ use crate::{
     wire::{self, NOT_POSTGRES, Unanswered},
 };
 
-/// Begins a transaction in READ COMMITTED and tries once for its locks. The inner result is what came of the try.
+/// Begins a transaction in READ COMMITTED and tries once for its locks, by a wait that is made for that when it has begun.
+/// The inner result is what came of the try.
 ///
 /// May be dropped at any moment: BEGIN runs in a task of its own, and the statement after it ends before the ROLLBACK.
 pub(crate) async fn open(
     database: &DatabaseConnection,
-    wait: &mut XactWait,
-) -> Result<(Open, Result<(), XactLockError>), DbErr> {
+    wait: impl Fn() -> XactWait,
+) -> Result<(Open, Result<XactWait, XactLockError>), DbErr> {
     if !matches!(database.inner, DatabaseConnectionType::SqlxPostgresPoolConnection(_)) {
         return Err(internal(NOT_POSTGRES));
     }
@@ -39,16 +40,20 @@ pub(crate) async fn open(
             }
             Err(error) => return Err(error),
         };
+        let mut wait = wait();
         let statement = match wait.next() {
             Ok(Some(statement)) => statement,
-            settled => return Ok((open, settled.map(drop))),
+            settled => return Ok((open, settled.map(|_| wait))),
         };
         match wire::send(&open, &statement, ALONE_AND_COMMITTED).await {
             Err(Unanswered::Failed(error)) if failure::condition(&error) == Some(Condition::InTransaction) => {
                 // Somebody has left it open, which is not ours to commit.
                 drop(open.roll_back(PATIENCE).await);
             }
-            answer => return Ok((open, wire::hear(wait, answer))),
+            answer => {
+                let tried = wire::hear(&mut wait, answer);
+                return Ok((open, tried.map(|()| wait)));
+            }
         }
     }
     Err(internal(

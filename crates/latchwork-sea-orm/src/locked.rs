@@ -196,7 +196,7 @@ impl LockedTransactionExt for DatabaseConnection {
     {
         let keys = keys.into();
         async move {
-            let wait = XactWait::attempt(XactRequest::new(keys.clone()));
+            let wait = || XactWait::attempt(XactRequest::new(keys.clone()));
             match locked(self, wait, &keys, Mode::Exclusive).await? {
                 Some(open) => run(open, body).await.map(Some),
                 None => Ok(None),
@@ -239,8 +239,10 @@ async fn once<T, E, F>(
 where
     F: for<'t> TransactionBody<'t, T, E>,
 {
-    let request = XactRequest::new(keys.clone()).with_mode(options.mode());
-    let wait = XactWait::within(request, options.limit());
+    let wait = || {
+        let request = XactRequest::new(keys.clone()).with_mode(options.mode());
+        XactWait::within(request, options.limit())
+    };
     match locked(database, wait, &keys, options.mode()).await? {
         Some(open) => run(open, body).await,
         None => unreachable!("a wait that is wanted ends with a grant or an error"),
@@ -250,13 +252,13 @@ where
 /// A transaction that has its locks; `None` if an attempt has found them taken.
 async fn locked<E>(
     database: &DatabaseConnection,
-    mut wait: XactWait,
+    wait: impl Fn() -> XactWait,
     keys: &KeySet,
     mode: Mode,
 ) -> Result<Option<Open>, LockedError<E>> {
-    let opened = begin::open(database, &mut wait).await;
+    let opened = begin::open(database, wait).await;
     let (mut open, tried) = opened.map_err(|error| LockedError::Begin(error.into()))?;
-    tried?;
+    let mut wait = tried?;
     if !wire::run(&open, &mut wait, || true).await? {
         return Ok(None);
     }

@@ -1,6 +1,7 @@
 use std::{
     fmt::Display,
     ops::Deref,
+    panic::{AssertUnwindSafe, catch_unwind},
     time::{Duration, Instant},
 };
 
@@ -59,14 +60,16 @@ impl Open {
 
     /// Gives the connection back after an end in order.
     pub(crate) fn has_ended(mut self) {
-        drop(self.transaction.take());
+        give_back(self.transaction.take().expect(PRESENT));
     }
 
     /// Rolls back. What was left running is waited for until `limit`; then its session is ended.
     pub(crate) async fn roll_back(mut self, limit: Duration) -> Result<(), RollBackError> {
         let transaction = self.transaction.take().expect(PRESENT);
         let rolls_back = end::roll_back(&transaction);
-        in_time(rolls_back, &self.server_side, &self.pool, limit).await
+        let ended = in_time(rolls_back, &self.server_side, &self.pool, limit).await;
+        give_back(transaction);
+        ended
     }
 }
 
@@ -98,6 +101,14 @@ pub(crate) enum RollBackError {
     Failed(#[from] DbErr),
     #[error("what the transaction has left running did not end in time")]
     Late(#[from] Elapsed),
+}
+
+/// SeaORM panics if a nested transaction that has outlived this one is at a statement at this moment. Then its connection is
+/// closed when that one ends, and what has come of this one stands.
+fn give_back(transaction: DatabaseTransaction) {
+    if catch_unwind(AssertUnwindSafe(|| drop(transaction))).is_err() {
+        warn!(target: "latchwork::sea_orm", "a nested transaction is still used, though the one that it is in has ended");
+    }
 }
 
 async fn in_time(

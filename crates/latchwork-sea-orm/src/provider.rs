@@ -75,14 +75,17 @@ impl TxProvider for SeaOrmTx {
     /// little more than a second. One that is abandoned before it has a connection leaves its place in the pool's queue
     /// when its turn has come.
     async fn begin(&self, request: TxRequest) -> Result<Option<PooledTx>, TxError> {
-        let deadline = Instant::now() + request.answer_within();
+        let begun = Instant::now();
         let keys = KeySet::from(request.key());
-        let asked = XactRequest::new(keys.clone()).with_mode(request.mode());
-        let mut wait = XactWait::within(asked, Some(request.wait().unwrap_or_default()));
-        let opened = timeout_at(deadline, begin::open(&self.database, &mut wait)).await;
+        let wait = || {
+            let asked = XactRequest::new(keys.clone()).with_mode(request.mode());
+            let limit = request.wait().unwrap_or_default();
+            XactWait::within(asked, Some(limit.saturating_sub(begun.elapsed())))
+        };
+        let opened = timeout_at(begun + request.answer_within(), begin::open(&self.database, wait)).await;
         let (mut open, tried) = opened.map_err(TxError::unavailable)?.map_err(TxError::unavailable)?;
         let granted = match tried {
-            Ok(()) => wire::run(&open, &mut wait, || !request.is_abandoned()).await,
+            Ok(mut wait) => wire::run(&open, &mut wait, || !request.is_abandoned()).await,
             Err(error) => Err(error),
         };
         match granted {

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
+use latchwork_harness::http::in_time;
 use latchwork_sea_orm::{Key, LockedError, LockedTransactionExt as _, XactOptions};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbErr};
 
-use crate::support::{self, Drop, SOON, World, fresh_key, polled};
+use tokio::{sync::oneshot, task::JoinHandle};
 
+use crate::support::{self, SOON, World, fresh_key};
+
+const READERS: XactOptions = XactOptions::within(SOON).shared();
 const SLEEPS: &str = "SELECT pg_sleep(600)";
 
 /// A session that is in the statement which does not end.
@@ -20,7 +24,7 @@ async fn sleepers(world: &World) -> String {
 async fn a_body_that_is_dropped_in_one_frees_its_lock_and_its_connection() {
     let world = World::new().await;
     let db = world.database(1).await;
-    for options in [XactOptions::within(SOON), XactOptions::within(SOON).shared()] {
+    for options in [XactOptions::within(SOON), READERS] {
         let keys = [fresh_key(), fresh_key()];
         let sleeps = async |tx: &DatabaseTransaction| tx.execute_unprepared(SLEEPS).await.map(drop);
         let dropped = tokio::select! {
@@ -43,7 +47,7 @@ async fn a_body_that_has_dropped_one_ends_with_its_own_error() {
         let dropped = tokio::time::timeout(Duration::from_millis(50), tx.execute_unprepared(SLEEPS)).await;
         dropped.map(drop)
     });
-    let ended = tokio::time::timeout(SOON, ended).await.unwrap();
+    let ended = in_time(ended).await;
     assert!(matches!(ended, Err(LockedError::Body(_))), "{ended:?}");
     world.comes_to_rest().await;
     support::assert_clean(&db).await;
@@ -55,50 +59,52 @@ async fn nobody_else_is_ended() {
     let world = World::new().await;
     let db = world.database(4).await;
     let (key, another) = (fresh_key(), fresh_key());
-    let readers = XactOptions::within(SOON).shared();
-    // They begin more than a second before, or have another key, or are in no statement.
-    let long = "SELECT pg_sleep(7)";
-    let early = sleeper(&db, key, readers.clone(), long);
-    support::eventually("it sleeps", async || {
-        let begun = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(7)' AND state = 'active' \
+    let stops = "SELECT pg_advisory_xact_lock(4711)";
+    world.value("SELECT pg_advisory_lock(4711)").await;
+    // One has the same lock, and is in a statement for longer; one has another lock; one is in no statement.
+    let early = reader(&db, key, stops);
+    support::eventually("it has begun long ago", async || {
+        let begun = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%(4711)' AND state = 'active' \
              AND xact_start < clock_timestamp() - interval '2 s'";
         world.value(begun).await == "1"
     })
     .await;
-    let elsewhere = sleeper(&db, another, readers.clone(), long);
-    let idle = sleeper(&db, key, readers.clone(), "SELECT 1");
-    support::eventually("both are at it", async || {
-        world.seen(key).await.0 == 2 && world.seen(another).await.0 == 1
-    })
-    .await;
+    let elsewhere = reader(&db, another, stops);
+    let idle = reader(&db, key, "SELECT 1");
+    world.becomes(another, (1, 0)).await;
+    world.becomes(key, (2, 0)).await;
 
-    let body = async |tx: &DatabaseTransaction| tx.execute_unprepared(SLEEPS).await.map(drop);
+    let sleeps = async |tx: &DatabaseTransaction| tx.execute_unprepared(SLEEPS).await.map(drop);
     let dropped = tokio::select! {
         biased;
-        ended = db.locked_transaction(key, readers, body) => Some(ended),
+        ended = db.locked_transaction(key, READERS, sleeps) => Some(ended),
         () = support::eventually("it sleeps", async || sleepers(&world).await == "1") => None,
     };
     assert!(dropped.is_none(), "{dropped:?}");
     support::eventually("it is ended", async || sleepers(&world).await == "0").await;
-    for other in [early, elsewhere, idle] {
-        tokio::time::timeout(SOON, other).await.unwrap().unwrap().unwrap();
+    world.becomes(key, (2, 0)).await;
+    world.value("SELECT pg_advisory_unlock(4711)").await;
+    for (go, other) in [early, elsewhere, idle] {
+        go.send(()).unwrap();
+        in_time(other).await.unwrap().unwrap();
     }
-    assert_eq!(polled(async {}, 1, Drop::AtOnce).await, Some(()));
+    world.comes_to_rest().await;
+    support::assert_clean(&db).await;
 }
 
-type Task = tokio::task::JoinHandle<Result<(), LockedError<DbErr>>>;
+type Task = JoinHandle<Result<(), LockedError<DbErr>>>;
 
-/// A transaction that runs a statement, and is open for seven seconds at least.
-fn sleeper(db: &DatabaseConnection, key: Key, options: XactOptions, statement: &'static str) -> Task {
+/// A transaction that runs a statement, and is open until it is told to end.
+fn reader(db: &DatabaseConnection, key: Key, statement: &'static str) -> (oneshot::Sender<()>, Task) {
+    let (go, goes) = oneshot::channel();
     let db = db.clone();
-    tokio::spawn(async move {
+    let reads = tokio::spawn(async move {
         let body = async |tx: &DatabaseTransaction| {
             tx.execute_unprepared(statement).await?;
-            if !statement.contains("sleep") {
-                tokio::time::sleep(Duration::from_secs(4)).await;
-            }
+            goes.await.unwrap();
             tx.execute_unprepared("SELECT 1").await.map(drop)
         };
-        db.locked_transaction(key, options, body).await
-    })
+        db.locked_transaction(key, READERS, body).await
+    });
+    (go, reads)
 }

@@ -1,7 +1,12 @@
 //! What is called committed is committed, and what is not is not.
 
+use std::time::Duration;
+
+use latchwork_harness::http::in_time;
 use latchwork_sea_orm::{LockedError, LockedTransactionExt as _, XactLockExt as _};
 use sea_orm::{ConnectionTrait as _, DatabaseTransaction, DbErr, TransactionTrait as _};
+
+use tokio::sync::oneshot;
 
 use super::{OPTIONS, stored, stores, world};
 use crate::support::{self, SOON, fresh_key};
@@ -142,5 +147,33 @@ async fn a_nested_transaction_that_outlives_the_body_does_not_keep_it_from_its_e
         world.comes_to_rest().await;
         support::assert_clean(&db).await;
         assert_eq!(stored(&world).await, "1");
+    }
+}
+
+/// Nor does one that is at work at that moment, whose end SeaORM's own would panic about.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_nested_transaction_that_is_at_work_does_not_change_what_is_told() {
+    let world = world().await;
+    let db = world.database(1).await;
+    for n in 0..20 {
+        let ended = db.locked_transaction(fresh_key(), OPTIONS, async |tx| {
+            stores(tx, n).await?;
+            let nested = tx.begin().await?;
+            let (stop, mut stops) = oneshot::channel::<()>();
+            let works = tokio::spawn(async move {
+                while stops.try_recv().is_err() {
+                    drop(nested.execute_unprepared("SELECT 1").await);
+                    // SeaORM's lock on a connection is not fair.
+                    tokio::time::sleep(Duration::from_micros(100)).await;
+                }
+            });
+            Ok::<_, DbErr>((stop, works))
+        });
+        let (stop, works) = in_time(ended).await.unwrap();
+        assert_eq!(world.value("SELECT max(n) FROM stored").await, n.to_string());
+        stop.send(()).unwrap();
+        works.await.unwrap();
+        world.comes_to_rest().await;
+        support::assert_clean(&db).await;
     }
 }
