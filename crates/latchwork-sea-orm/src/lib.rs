@@ -14,10 +14,14 @@
 //! # What SeaORM adds to it
 //!
 //! - A transaction cannot be closed, only rolled back on its way to the pool, which waits for whatever statement the
-//!   server is at. If the server does not answer at all, the connection keeps its place in the pool until the network
-//!   gives it up; so set `tcp_keepalives_*` on the server, or `idle_in_transaction_session_timeout`.
+//!   server is at. So one that was given up has 1.5 s to end; then its session is ended by a connection of its own beside
+//!   the pool, told apart by its lock and its times. If the network is silent too, the connection keeps its place in the
+//!   pool until the network gives it up; so set `tcp_keepalives_*` on the server, or
+//!   `idle_in_transaction_session_timeout`.
 //! - `begin()` that is dropped midway leaves the pooled connection inside a transaction, whose next borrower works in it
 //!   without knowing. Here BEGIN runs in a task of its own; and what others have left open is rolled back, not committed.
+//! - `begin()` of a nested transaction that is dropped midway rolls back all of it, and what comes after that is in no
+//!   transaction. A locked transaction in which that has happened is called neither committed nor rolled back.
 //! - A wait of a second is a slow statement for the driver, which may log it as such: see
 //!   `sqlx_slow_statements_logging_settings`.
 //!

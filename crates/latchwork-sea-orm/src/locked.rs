@@ -53,6 +53,8 @@ pub use body::TransactionBody;
 pub trait LockedTransactionExt: sealed::Sealed {
     /// Runs a body in a transaction that holds locks on one key or several, and commits it.
     ///
+    /// The limit of the options counts from when there is a connection and a transaction; for those the pool has its own.
+    ///
     /// # Cancel safety
     ///
     /// Dropped before the body has ended, it is rolled back in a task of its own. What the server is doing for it then

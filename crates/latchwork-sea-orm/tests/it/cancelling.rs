@@ -4,7 +4,10 @@ use std::{future::pending, num::NonZeroU32, time::Duration};
 
 use latchwork_harness::Proxy;
 use latchwork_sea_orm::{Key, LockedTransactionExt as _, XactLockExt as _, XactOptions};
-use sea_orm::{ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbErr, TransactionTrait as _};
+use sea_orm::{
+    ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbErr, TransactionTrait as _,
+    sqlx::postgres::PgPoolOptions,
+};
 use tokio::{runtime::Runtime, sync::oneshot};
 
 use crate::support::{self, Drop, SOON, World, fresh_key, polled, pool};
@@ -127,22 +130,16 @@ fn dropped_outside_of_a_runtime_it_rolls_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_begin_of_the_librarys_own_still_needs_the_care_that_is_taken() {
     let world = world().await;
-    let db = world.database(1).await;
-    let mut times = 0;
-    let left_open = loop {
-        let begun = polled(db.begin(), times, Drop::AtOnce).await;
-        let done = begun.is_some();
-        drop(begun);
-        let pool = db.get_postgres_connection_pool();
-        let alone = "SELECT transaction_timestamp() = statement_timestamp()";
-        if support::value(pool, alone).await == "f" {
-            break true;
-        }
-        if done {
-            break false;
-        }
-        times += 1;
-    };
+    let proxy = Proxy::start(world.cluster.endpoint()).unwrap();
+    // So that BEGIN is the first thing to be answered.
+    let options = PgPoolOptions::new().max_connections(1).test_before_acquire(false);
+    let pool = options.connect(&proxy.url()).await.unwrap();
+    let db = DatabaseConnection::from(pool.clone());
+    proxy.freeze_answers();
+    let begun = polled(db.begin(), 1, Drop::AtOnce).await;
+    assert!(begun.is_none());
+    proxy.thaw();
+    let left_open = support::value(&pool, "SELECT transaction_timestamp() <> statement_timestamp()").await == "t";
     assert!(
         left_open,
         "begin() has become cancel safe: its task is no longer needed"

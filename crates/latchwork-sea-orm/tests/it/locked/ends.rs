@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use latchwork_harness::http::in_time;
+use latchwork_harness::{Proxy, http::in_time};
 use latchwork_sea_orm::{LockedError, LockedTransactionExt as _, XactLockExt as _};
-use sea_orm::{ConnectionTrait as _, DatabaseTransaction, DbErr, TransactionTrait as _};
+use sea_orm::{ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbErr, TransactionTrait as _};
 
 use tokio::sync::oneshot;
 
 use super::{OPTIONS, stored, stores, world};
-use crate::support::{self, SOON, fresh_key};
+use crate::support::{self, SOON, World, fresh_key, pool};
 
 #[tokio::test]
 async fn a_failure_that_the_body_swallows_is_no_success() {
@@ -71,27 +71,25 @@ async fn a_body_that_ends_the_transaction_itself_is_never_called_committed() {
 #[tokio::test]
 async fn a_failure_that_nobody_has_waited_for_is_no_success() {
     let world = world().await;
-    let db = world.database(1).await;
-    for fails in [false, true] {
+    let (proxy, db) = behind_proxy(&world).await;
+    for (n, late) in ["SELECT 1", "SELECT 1 / 0"].into_iter().enumerate() {
         let key = fresh_key();
-        let late = if fails {
-            "SELECT pg_sleep(0.05); SELECT 1 / 0"
-        } else {
-            "SELECT pg_sleep(0.05)"
-        };
         let ended = db.locked_transaction(key, OPTIONS, async |tx| {
-            stores(tx, i32::from(fails)).await?;
-            let dropped = support::polled(tx.execute_unprepared(late), 1, support::Drop::AtOnce).await;
-            assert!(dropped.is_none());
+            tx.execute_unprepared(&format!("INSERT INTO stored VALUES ({n})"))
+                .await?;
+            unanswered(&proxy, tx.execute_unprepared(late)).await;
             Ok::<_, DbErr>(())
         });
         let ended = ended.await;
-        assert_eq!(matches!(ended, Err(LockedError::Aborted(_))), fails, "{ended:?}");
+        assert_eq!(
+            matches!(ended, Err(LockedError::Aborted(_))),
+            late.contains('/'),
+            "{ended:?}"
+        );
         assert_eq!(world.all_seen().await, (0, 0));
         // And when the body fails, its lock goes all the same before that is told.
         let failed = db.locked_transaction(key, OPTIONS, async |tx| {
-            let dropped = support::polled(tx.execute_unprepared(late), 1, support::Drop::AtOnce).await;
-            assert!(dropped.is_none());
+            unanswered(&proxy, tx.execute_unprepared(late)).await;
             Err::<(), _>(())
         });
         assert!(matches!(failed.await, Err(LockedError::Body(()))));
@@ -100,6 +98,20 @@ async fn a_failure_that_nobody_has_waited_for_is_no_success() {
         support::assert_clean(&db).await;
     }
     assert_eq!(stored(&world).await, "0");
+}
+
+async fn behind_proxy(world: &World) -> (Proxy, DatabaseConnection) {
+    let proxy = Proxy::start(world.cluster.endpoint()).unwrap();
+    let pool = pool(&proxy.url(), 1).await;
+    (proxy, pool.into())
+}
+
+/// Drops a future that has sent something, before there can be an answer.
+async fn unanswered<F: Future>(proxy: &Proxy, future: F) {
+    proxy.freeze_answers();
+    let answered = support::polled(future, 1, support::Drop::AtOnce).await;
+    assert!(answered.is_none());
+    proxy.thaw();
 }
 
 #[tokio::test]
@@ -123,6 +135,23 @@ async fn nested_transactions_are_savepoints_of_the_body() {
     world.comes_to_rest().await;
     support::assert_clean(&db).await;
     assert_eq!(world.complaints(), Vec::<String>::new());
+}
+
+/// SeaORM rolls all of it back then, and runs what follows by itself.
+#[tokio::test]
+async fn a_nested_begin_that_is_dropped_midway_is_never_called_committed() {
+    let world = world().await;
+    let (proxy, db) = behind_proxy(&world).await;
+    let ended = db.locked_transaction(fresh_key(), OPTIONS, async |tx| {
+        stores(tx, 1).await?;
+        unanswered(&proxy, tx.begin()).await;
+        stores(tx, 2).await
+    });
+    let error = ended.await.unwrap_err();
+    assert!(matches!(error, LockedError::OutcomeUnknown(_)), "{error:?}");
+    assert_eq!(stored(&world).await, "2");
+    world.comes_to_rest().await;
+    support::assert_clean(&db).await;
 }
 
 /// SeaORM's own COMMIT would release a savepoint here, say that all is well, and roll everything back later.
