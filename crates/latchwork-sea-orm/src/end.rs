@@ -61,8 +61,8 @@ fn is_not_open(error: &DbErr) -> bool {
 ///
 /// A transaction that is chained begins in the same statement that commits: between two statements a cancel request
 /// could fail the second, though the first has committed.
-const COMMIT: &str = "SELECT WHERE pg_catalog.current_setting('latchwork.transaction', true) \
+pub(crate) const COMMIT: &str = "SELECT WHERE pg_catalog.current_setting('latchwork.transaction', true) \
      OPERATOR(pg_catalog.=) 'open'::pg_catalog.text; COMMIT AND CHAIN";
 /// Chains only if there was a transaction. SeaORM knows of none, and sends no ROLLBACK later, when a `begin()` of a nested
 /// one was dropped midway, for then it has rolled all back.
-const ROLLBACK: &str = "ROLLBACK AND CHAIN";
+pub(crate) const ROLLBACK: &str = "ROLLBACK AND CHAIN";

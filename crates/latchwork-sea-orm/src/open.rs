@@ -63,6 +63,11 @@ impl Open {
         give_back(self.transaction.take().expect(PRESENT));
     }
 
+    /// Ends the session, if it is still in a statement that it was in at a moment.
+    pub(crate) async fn end_what_runs(&self, since: Instant, limit: Duration) {
+        self.server_side.end_session(&self.pool, since, limit).await;
+    }
+
     /// Rolls back. What was left running is waited for until `limit`; then its session is ended.
     pub(crate) async fn roll_back(mut self, limit: Duration) -> Result<(), RollBackError> {
         let transaction = self.transaction.take().expect(PRESENT);
@@ -144,7 +149,8 @@ impl ServerSide {
     }
 
     /// By the lock, which no other holds but with shared ones, by when the transaction has begun, and by the statement,
-    /// which nobody who has just been granted the lock is in for so long. If that fits several, none is ended.
+    /// which nobody who has just been granted the lock is in for so long. If that fits several, none is ended. An end that
+    /// is under way is left to itself.
     fn terminate(&self, since: Instant) -> Option<String> {
         let (key, mode) = self.lock?;
         let mode = match mode {
@@ -155,12 +161,14 @@ impl ServerSide {
         let (asked, answered) = self.begun;
         let oldest = seconds(asked.elapsed() + ON_THE_WAY);
         let (youngest, since) = (at_least(answered), at_least(since));
+        let ends = [end::COMMIT, end::ROLLBACK, "ROLLBACK"].map(|sql| format!("'{}'", sql.replace('\'', "''")));
+        let ends = ends.join(", ");
         Some(format!(
             "SET search_path = pg_catalog; SELECT pg_terminate_backend(pid) FROM (\
              SELECT min(pid) AS pid FROM pg_locks JOIN pg_stat_activity USING (pid) \
              WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
              AND classid = {classid} AND objid = {objid} AND objsubid = {objsubid} AND mode = '{mode}' AND granted \
-             AND state = 'active' AND query_start <= clock_timestamp() - interval '{since}' \
+             AND state = 'active' AND query NOT IN ({ends}) AND query_start <= clock_timestamp() - interval '{since}' \
              AND xact_start BETWEEN clock_timestamp() - interval '{oldest}' AND clock_timestamp() - interval '{youngest}' \
              HAVING count(*) = 1) AS one"
         ))

@@ -116,10 +116,14 @@ impl TxProvider for SeaOrmTx {
     }
 
     async fn commit(tx: PooledTx) -> Result<(), TxError> {
+        let asked = Instant::now();
         let ended = tx.in_time(end::commit(&tx)).await;
-        if let Ok(Ended::Aborted(refusal)) = &ended {
+        match &ended {
             // Nothing is stored, whatever comes of it.
-            drop(tx.in_time(end::settle(&tx, refusal)).await);
+            Ok(Ended::Aborted(refusal)) => drop(tx.in_time(end::settle(&tx, refusal)).await),
+            // It may be behind what the handler has left running.
+            Err(_) => tx.end_what_runs(asked.into_std()).await,
+            Ok(_) => {}
         }
         tx.has_ended();
         match ended.map_err(TxError::outcome_unknown)? {

@@ -1,4 +1,9 @@
-use std::{fmt, future::Future, ops::Deref, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    ops::Deref,
+    time::{Duration, Instant},
+};
 
 use sea_orm::DatabaseTransaction;
 use tokio::time::{error::Elapsed, timeout};
@@ -35,6 +40,10 @@ impl PooledTx {
 
     pub(super) async fn roll_back(self) -> Result<(), RollBackError> {
         self.open.roll_back(self.answer_within).await
+    }
+
+    pub(super) async fn end_what_runs(&self, since: Instant) {
+        self.open.end_what_runs(since, self.answer_within).await;
     }
 
     pub(super) fn has_ended(self) {

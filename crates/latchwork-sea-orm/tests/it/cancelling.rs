@@ -97,6 +97,30 @@ async fn dropped_in_its_wait_it_gives_its_connection_back_with_the_slice() {
     assert_eq!(world.complaints(), Vec::<String>::new());
 }
 
+/// Whoever has asked may leave then; what he was to be told stands.
+#[tokio::test]
+async fn dropped_after_its_body_it_is_committed() {
+    let world = world().await;
+    let proxy = Proxy::start(world.cluster.endpoint()).unwrap();
+    let db: DatabaseConnection = pool(&proxy.url(), 1).await.into();
+    let (ended, ends) = oneshot::channel();
+    let locked = db.locked_transaction(fresh_key(), XactOptions::within(SOON), async |tx| {
+        tx.execute_unprepared("INSERT INTO stored VALUES (1)").await?;
+        proxy.freeze();
+        ended.send(()).unwrap();
+        Ok::<_, DbErr>(())
+    });
+    tokio::select! {
+        biased;
+        ended = locked => panic!("{ended:?}"),
+        ended = ends => ended.unwrap(),
+    }
+    proxy.thaw();
+    world.comes_to_rest().await;
+    support::assert_clean(&db).await;
+    assert_eq!(world.value("SELECT n FROM stored").await, "1");
+}
+
 /// As when a program ends the runtime's work before it drops its own.
 #[test]
 fn dropped_outside_of_a_runtime_it_rolls_back() {

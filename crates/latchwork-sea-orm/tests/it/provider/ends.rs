@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use latchwork_harness::{PgBouncer, PoolMode};
 use latchwork_http::tx::{SqlValue, TxError, TxProvider as _, TxRequest};
-use latchwork_sea_orm::SeaOrmTx;
-use sea_orm::{ConnectionTrait as _, DatabaseConnection};
+use latchwork_sea_orm::{Key, SeaOrmTx, XactLockExt as _};
+use sea_orm::{ConnectionTrait as _, DatabaseConnection, TransactionTrait as _};
 
 use super::{KEY, begin, provider};
 use crate::support::{self, SOON, World, pool};
@@ -143,16 +143,48 @@ async fn a_statement_that_does_not_end_frees_the_only_connection() {
     let world = World::new().await;
     let db = world.database(1).await;
     let provider = SeaOrmTx::from(db.clone());
+    for commits in [false, true] {
+        let request = TxRequest::new(KEY).with_answer_within(Duration::from_millis(200));
+        let mut tx = begin(&provider, request).await.unwrap();
+        // The layers do not drop it; it gives up by itself.
+        let error = SeaOrmTx::query(&mut tx, "SELECT pg_sleep(600)::text", &[])
+            .await
+            .unwrap_err();
+        assert!(matches!(error, TxError::Unavailable(_)), "{error:?}");
+        if commits {
+            let error = SeaOrmTx::commit(tx).await.unwrap_err();
+            assert!(is_unknown(&error), "{error:?}");
+        } else {
+            SeaOrmTx::rollback(tx).await.unwrap_err();
+        }
+        world.comes_to_rest().await;
+        support::assert_clean(&db).await;
+    }
+}
+
+/// A trigger that is deferred waits inside COMMIT for longer than the request's limit.
+#[tokio::test]
+async fn a_commit_that_is_slow_is_let_go_on() {
+    let world = World::new().await;
+    let makes = "CREATE TABLE stored (n int); CREATE FUNCTION blocks() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN PERFORM pg_advisory_xact_lock(99); RETURN NULL; END $$; \
+         CREATE CONSTRAINT TRIGGER blocks AFTER INSERT ON stored DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW EXECUTE FUNCTION blocks()";
+    world.cluster.psql(makes).unwrap();
+    let (provider, blocker) = (
+        provider(&world, 1).await,
+        world.database(1).await.begin().await.unwrap(),
+    );
+    assert!(blocker.try_xact_lock(Key::bigint(99)).await.unwrap());
     let request = TxRequest::new(KEY).with_answer_within(Duration::from_millis(200));
-    let mut tx = begin(&provider, request).await.unwrap();
-    // The layers do not drop it; it gives up by itself.
-    let error = SeaOrmTx::query(&mut tx, "SELECT pg_sleep(600)::text", &[])
-        .await
-        .unwrap_err();
-    assert!(matches!(error, TxError::Unavailable(_)), "{error:?}");
-    SeaOrmTx::rollback(tx).await.unwrap_err();
+    let tx = begin(&provider, request).await.unwrap();
+    tx.execute_unprepared("INSERT INTO stored VALUES (1)").await.unwrap();
+    let error = SeaOrmTx::commit(tx).await.unwrap_err();
+    assert!(is_unknown(&error), "{error:?}");
+    world.becomes(Key::bigint(99), (1, 1)).await;
+    blocker.commit().await.unwrap();
     world.comes_to_rest().await;
-    support::assert_clean(&db).await;
+    assert_eq!(world.value("SELECT n FROM stored").await, "1");
 }
 
 #[tokio::test]
