@@ -1,7 +1,5 @@
 //! How a transaction begins, whatever its connection comes with.
 
-use std::time::Instant;
-
 use latchwork_core::{
     sqlstate::Condition,
     xact::{XactLockError, XactWait},
@@ -65,9 +63,8 @@ pub(crate) async fn open(
 async fn begin(database: &DatabaseConnection, pool: &PgPool) -> Result<Open, DbErr> {
     let (database, pool) = (database.clone(), pool.clone());
     let begins = async move {
-        let asked = Instant::now();
         let begun = database.begin().await;
-        begun.map(|transaction| Open::new(transaction, pool, asked))
+        begun.map(|transaction| Open::new(transaction, pool))
     };
     spawn(begins.in_current_span()).await.map_err(internal)?
 }

@@ -33,18 +33,18 @@ pub(crate) struct Open {
 /// is sent unprepared can return it.
 #[derive(Clone)]
 struct ServerSide {
-    /// When BEGIN was sent, and when it was answered.
-    begun: (Instant, Instant),
+    /// When BEGIN was answered.
+    begun: Instant,
     lock: Option<(Key, Mode)>,
 }
 
 impl Open {
-    /// Guards a transaction that was begun after `asked`.
-    pub(crate) fn new(transaction: DatabaseTransaction, pool: PgPool, asked: Instant) -> Self {
+    /// Guards a transaction that has just begun.
+    pub(crate) fn new(transaction: DatabaseTransaction, pool: PgPool) -> Self {
         Self {
             transaction: Some(transaction),
             server_side: ServerSide {
-                begun: (asked, Instant::now()),
+                begun: Instant::now(),
                 lock: None,
             },
             pool,
@@ -64,8 +64,8 @@ impl Open {
     }
 
     /// Ends the session, if it is still in a statement that it was in at a moment.
-    pub(crate) async fn end_what_runs(&self, since: Instant, limit: Duration) {
-        self.server_side.end_session(&self.pool, since, limit).await;
+    pub(crate) async fn end_what_runs(&self, since: Instant) {
+        self.server_side.end_session(&self.pool, since).await;
     }
 
     /// Rolls back. What was left running is waited for until `limit`; then its session is ended.
@@ -125,7 +125,7 @@ async fn in_time(
     let asked = Instant::now();
     let ended = timeout(limit, rolls_back).await;
     if ended.is_err() {
-        server_side.end_session(pool, asked, limit.max(PATIENCE)).await;
+        server_side.end_session(pool, asked).await;
     }
     Ok(ended??)
 }
@@ -133,7 +133,7 @@ async fn in_time(
 impl ServerSide {
     /// Ends the session, if it is in a statement that it was in at a moment. By a connection of its own, since the place
     /// in the pool is taken for as long as that runs.
-    async fn end_session(&self, pool: &PgPool, since: Instant, limit: Duration) {
+    async fn end_session(&self, pool: &PgPool, since: Instant) {
         let Some(terminate) = self.terminate(since) else {
             return;
         };
@@ -142,7 +142,7 @@ impl ServerSide {
             let done = other.execute(AssertSqlSafe(terminate)).await?;
             other.close().await.map(|()| done.rows_affected() == 1)
         };
-        let ended: Result<Result<bool, Error>, Elapsed> = timeout(limit, ends).await;
+        let ended: Result<Result<bool, Error>, Elapsed> = timeout(ENDING, ends).await;
         if !matches!(ended, Ok(Ok(true))) {
             warn!(target: "latchwork::sea_orm", "a statement of a transaction that was given up may still run, and hold its lock");
         }
@@ -158,9 +158,8 @@ impl ServerSide {
             Mode::Shared => "ShareLock",
         };
         let (classid, objid, objsubid) = (key.classid(), key.objid(), key.objsubid());
-        let (asked, answered) = self.begun;
-        let oldest = seconds(asked.elapsed() + ON_THE_WAY);
-        let (youngest, since) = (at_least(answered), at_least(since));
+        let oldest = seconds(self.begun.elapsed() + ON_THE_WAY);
+        let (youngest, since) = (at_least(self.begun), at_least(since));
         let ends = [end::COMMIT, end::ROLLBACK, "ROLLBACK"].map(|sql| format!("'{}'", sql.replace('\'', "''")));
         let ends = ends.join(", ");
         Some(format!(
@@ -187,5 +186,7 @@ fn seconds(duration: Duration) -> impl Display {
 const PRESENT: &str = "a transaction is there until it is dropped";
 /// More than the longest slice of a wait, whose end ROLLBACK waits for.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(1_500);
-/// How long the question may take to the server.
-const ON_THE_WAY: Duration = Duration::from_secs(1);
+/// How long the answer to BEGIN and this question may take on their ways. If they take longer, nothing is found.
+const ON_THE_WAY: Duration = Duration::from_secs(2);
+/// How long a connection and that question may take.
+const ENDING: Duration = Duration::from_secs(5);

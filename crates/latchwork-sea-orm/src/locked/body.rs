@@ -5,7 +5,8 @@ use sea_orm::DatabaseTransaction;
 /// What runs in a locked transaction: an async closure, or an async function, whose future is `Send`.
 ///
 /// It is implemented for all of them. It is there since a bound on an async closure cannot yet say that its future is
-/// `Send`.
+/// `Send`. Where the compiler says of a closure that its `Send` is "not general enough", as it does of closures inside of
+/// closures that borrow, an async function in its place helps.
 ///
 /// # Examples
 ///

@@ -43,7 +43,7 @@ impl PooledTx {
     }
 
     pub(super) async fn end_what_runs(&self, since: Instant) {
-        self.open.end_what_runs(since, self.answer_within).await;
+        self.open.end_what_runs(since).await;
     }
 
     pub(super) fn has_ended(self) {

@@ -171,8 +171,12 @@ async fn the_work_sees_what_the_last_holder_has_committed() {
 async fn without_a_connection_nothing_begins() {
     let world = world().await;
     let options = PgPoolOptions::new().max_connections(1).acquire_timeout(MOMENT);
-    let db: DatabaseConnection = options.connect(&world.cluster.url()).await.unwrap().into();
-    let only_connection = db.get_postgres_connection_pool().acquire().await.unwrap();
+    let db: DatabaseConnection = options.connect_lazy(&world.cluster.url()).unwrap().into();
+    let only_connection = loop {
+        if let Ok(connection) = db.get_postgres_connection_pool().acquire().await {
+            break connection;
+        }
+    };
     let error = db
         .locked_transaction(fresh_key(), OPTIONS, async |tx| stores(tx, 1).await)
         .await

@@ -1,13 +1,11 @@
 //! Statements, and ends: COMMIT, ROLLBACK, and neither.
 
-use std::time::Duration;
-
 use latchwork_harness::{PgBouncer, PoolMode};
 use latchwork_http::tx::{SqlValue, TxError, TxProvider as _, TxRequest};
-use latchwork_sea_orm::{Key, SeaOrmTx, XactLockExt as _};
+use latchwork_sea_orm::{Key, PooledTx, SeaOrmTx, XactLockExt as _};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, TransactionTrait as _};
 
-use super::{KEY, begin, provider};
+use super::{KEY, begin, begin_in_a_hurry, provider};
 use crate::support::{self, SOON, World, pool};
 
 #[tokio::test]
@@ -110,10 +108,8 @@ async fn commits_are_told_from_none(world: &World, url: &str) {
         world.comes_to_rest().await;
     }
     // A statement that does not end is ended, after the request's limit.
-    let request = TxRequest::new(KEY).with_answer_within(Duration::from_millis(200));
-    let tx = begin(&provider, request).await.unwrap();
-    let sleeps = tokio::time::timeout(Duration::from_millis(50), tx.execute_unprepared("SELECT pg_sleep(600)"));
-    sleeps.await.unwrap_err();
+    let tx = begin_in_a_hurry(&provider).await;
+    leaves_running(world, &tx).await;
     let error = SeaOrmTx::rollback(tx).await.unwrap_err();
     assert!(matches!(error, TxError::Unavailable(_)), "{error:?}");
     world.comes_to_rest().await;
@@ -137,6 +133,16 @@ async fn it_works_through_a_pooler_in_transaction_mode() {
     commits_are_told_from_none(&world, &pooler.url()).await;
 }
 
+/// Drops a statement that does not end, once the server is in it.
+async fn leaves_running(world: &World, tx: &PooledTx) {
+    let running = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%pg_sleep(600)'";
+    tokio::select! {
+        biased;
+        ended = tx.execute_unprepared("SELECT pg_sleep(600)") => panic!("{ended:?}"),
+        () = support::eventually("it runs", async || world.value(running).await == "1") => {}
+    }
+}
+
 /// The place in the pool too, when there is only one.
 #[tokio::test]
 async fn a_statement_that_does_not_end_frees_the_only_connection() {
@@ -144,22 +150,26 @@ async fn a_statement_that_does_not_end_frees_the_only_connection() {
     let db = world.database(1).await;
     let provider = SeaOrmTx::from(db.clone());
     for commits in [false, true] {
-        let request = TxRequest::new(KEY).with_answer_within(Duration::from_millis(200));
-        let mut tx = begin(&provider, request).await.unwrap();
-        // The layers do not drop it; it gives up by itself.
-        let error = SeaOrmTx::query(&mut tx, "SELECT pg_sleep(600)::text", &[])
-            .await
-            .unwrap_err();
-        assert!(matches!(error, TxError::Unavailable(_)), "{error:?}");
+        let tx = begin_in_a_hurry(&provider).await;
+        leaves_running(&world, &tx).await;
         if commits {
             let error = SeaOrmTx::commit(tx).await.unwrap_err();
             assert!(is_unknown(&error), "{error:?}");
         } else {
-            SeaOrmTx::rollback(tx).await.unwrap_err();
+            let error = SeaOrmTx::rollback(tx).await.unwrap_err();
+            assert!(matches!(error, TxError::Unavailable(_)), "{error:?}");
         }
         world.comes_to_rest().await;
         support::assert_clean(&db).await;
     }
+    // The layers do not drop a statement of theirs; it gives up by itself.
+    let mut tx = begin_in_a_hurry(&provider).await;
+    let error = SeaOrmTx::query(&mut tx, "SELECT pg_sleep(600)::text", &[])
+        .await
+        .unwrap_err();
+    assert!(matches!(error, TxError::Unavailable(_)), "{error:?}");
+    drop(SeaOrmTx::rollback(tx).await);
+    world.comes_to_rest().await;
 }
 
 /// A trigger that is deferred waits inside COMMIT for longer than the request's limit.
@@ -176,8 +186,7 @@ async fn a_commit_that_is_slow_is_let_go_on() {
         world.database(1).await.begin().await.unwrap(),
     );
     assert!(blocker.try_xact_lock(Key::bigint(99)).await.unwrap());
-    let request = TxRequest::new(KEY).with_answer_within(Duration::from_millis(200));
-    let tx = begin(&provider, request).await.unwrap();
+    let tx = begin_in_a_hurry(&provider).await;
     tx.execute_unprepared("INSERT INTO stored VALUES (1)").await.unwrap();
     let error = SeaOrmTx::commit(tx).await.unwrap_err();
     assert!(is_unknown(&error), "{error:?}");
