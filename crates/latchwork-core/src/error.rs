@@ -45,7 +45,7 @@ pub enum AcquireError {
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The key was held by others until the limit ran out.
-    #[error("key {key} was held by others for all of {limit:?}; try again later, or allow more time")]
+    #[error("key {key} was held by others{}; try again later, or allow more time", For(*limit))]
     TimedOut {
         /// The key that was wanted.
         key: Key,
@@ -95,6 +95,18 @@ pub enum AcquireError {
         /// The error.
         source: Option<EngineCause>,
     },
+}
+
+/// For how long; nothing for a single attempt.
+struct For(Duration);
+
+impl fmt::Display for For {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Duration::ZERO => Ok(()),
+            limit => write!(f, " for all of {limit:?}"),
+        }
+    }
 }
 
 impl AcquireError {

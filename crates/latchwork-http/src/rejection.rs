@@ -9,6 +9,7 @@ use std::{borrow::Cow, error::Error, fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use latchwork_core::AcquireError;
+use tracing::error;
 
 use crate::{ExtractError, ResponseFormat, tx::TxError};
 
@@ -123,9 +124,13 @@ impl Rejection {
         self
     }
 
-    /// The answer: problem+json (RFC 9457), or a gRPC status.
+    /// The answer: problem+json (RFC 9457), or a gRPC status. A service that is set up wrong is told so in its log.
     #[must_use]
     pub fn response(&self, format: ResponseFormat) -> Response<Bytes> {
+        if self.kind == RejectionKind::Setup {
+            let error: &dyn Error = self;
+            error!(target: "latchwork::http", error, "the service is set up wrong, and no request like this one can be served");
+        }
         let mut response = match format {
             ResponseFormat::Problem => problem::response(self),
             ResponseFormat::Grpc => grpc::response(self),

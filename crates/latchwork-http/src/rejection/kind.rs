@@ -141,7 +141,7 @@ impl RejectionKind {
             Self::LockLost => "The request was cancelled",
             Self::BadKey => "The request does not say what it is for",
             Self::Setup => "The service is set up wrong",
-            Self::BadIdempotencyKey => "The request needs an Idempotency-Key",
+            Self::BadIdempotencyKey => "The request needs one Idempotency-Key",
             Self::IdempotencyInFlight => "The same request is being worked on",
             Self::IdempotencyMismatch => "The Idempotency-Key was used for another request",
             Self::IdempotencyResponseGone => "The request was worked on before",
