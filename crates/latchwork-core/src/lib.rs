@@ -39,6 +39,7 @@ mod guard;
 pub mod key;
 mod locks;
 pub mod memory;
+pub mod migrate;
 mod mode;
 pub mod rate;
 mod session;

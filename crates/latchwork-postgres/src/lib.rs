@@ -34,6 +34,8 @@
 
 mod backoff;
 mod batch;
+#[cfg(feature = "blocking")]
+pub mod blocking;
 pub mod checks;
 pub mod config;
 pub mod connect;

@@ -8,7 +8,7 @@ pub use latchwork_actix as actix;
 pub use latchwork_core::{
     Acquire, AcquireBuilder, AcquireError, Clock, ClockHand, CloseError, EngineCause, Guard, HandOverBound, HoldState,
     Key, Locks, LocksOptions, Lost, Mode, Moment, Namespace, Permit, ReleaseError, SessionHealth, Slots, Stats,
-    TryAcquire, WaitMethod, engine, fence, key, keys, memory, rate, slots, xact,
+    TryAcquire, WaitMethod, engine, fence, key, keys, memory, migrate, rate, slots, xact,
 };
 #[cfg(feature = "diesel")]
 pub use latchwork_diesel as diesel;
@@ -18,6 +18,8 @@ pub use latchwork_diesel_async as diesel_async;
 pub use latchwork_http as http;
 #[cfg(feature = "postgres")]
 pub use latchwork_postgres as postgres;
+#[cfg(feature = "blocking")]
+pub use latchwork_postgres::blocking;
 #[cfg(feature = "postgres")]
 pub use latchwork_postgres::{Config, ConnectError, Postgres, PostgresOptions, RateOptions, config::ConfigError};
 #[cfg(feature = "sea-orm")]

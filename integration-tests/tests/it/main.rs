@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail, helpers included")]
 
+mod blocking;
 mod conformance;
 mod connecting;
 mod crowds;
@@ -12,6 +13,7 @@ mod http;
 mod inspection;
 mod keys;
 mod losses;
+mod migrations;
 mod onlooker;
 mod outages;
 mod quiet;
