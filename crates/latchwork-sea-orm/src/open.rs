@@ -64,6 +64,7 @@ impl Open {
     }
 
     /// Ends the session, if it is still in a statement that it was in at a moment.
+    #[cfg(feature = "http")]
     pub(crate) async fn end_what_runs(&self, since: Instant) {
         self.server_side.end_session(&self.pool, since).await;
     }
