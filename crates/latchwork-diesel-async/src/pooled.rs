@@ -1,0 +1,192 @@
+//! A transaction on a connection of a pool.
+
+use std::{future::Future, time::Duration};
+
+use diesel_async::AsyncPgConnection;
+use latchwork_core::xact::{XactLockError, XactWait};
+use tokio::time::timeout;
+use tracing::{Instrument as _, warn};
+
+use crate::{
+    end::{self, Cause, CommitError, Ends},
+    pool::{Pool, Pooled},
+    state,
+    wait::{self, ServerSide, batch},
+};
+
+/// An open transaction that owns its connection. Dropped, it is rolled back in a task, and its connection goes back to the
+/// pool when that is done; if it is not done in time, the connection is closed and its session ended.
+pub(crate) struct OpenTransaction {
+    /// `None` only while it ends.
+    connection: Option<Pooled>,
+    pool: Pool,
+    answer_within: Duration,
+    /// `None` until the server has told it.
+    server_side: Option<ServerSide>,
+}
+
+/// Why no transaction was begun, or none with its first request for the lock.
+#[derive(Debug)]
+pub(crate) enum OpenError {
+    Begin(Cause),
+    Lock(XactLockError),
+}
+
+impl OpenTransaction {
+    /// Begins, and sends the first statement of a wait. How long an end may take is for `answer_within` to say.
+    ///
+    /// May be dropped at any time: what is begun is rolled back.
+    pub(crate) async fn open(
+        pool: &Pool,
+        answer_within: Duration,
+        wait: impl Fn() -> XactWait,
+    ) -> Result<(Self, XactWait), OpenError> {
+        let mut connection = pool.get().await.map_err(OpenError::Begin)?;
+        if !matches!(state::depth(&mut connection), Ok(0)) {
+            // One of `begin_test_transaction`, which pools keep.
+            connection.reuse();
+            return Err(OpenError::Begin(IN_TRANSACTION.into()));
+        }
+        state::begin(&mut connection);
+        let mut this = Self {
+            connection: Some(connection),
+            pool: pool.clone(),
+            answer_within,
+            server_side: None,
+        };
+        for _ in 0..2 {
+            let mut wait = wait();
+            match wait::first(this.as_connection(), &mut wait).await {
+                Ok(Some(server_side)) => {
+                    this.server_side = Some(server_side);
+                    return Ok((this, wait));
+                }
+                // Somebody has left a transaction open on the connection, which is not ours to commit.
+                Ok(None) => {
+                    let rolled_back = batch(this.as_connection(), "ROLLBACK").await;
+                    if let Err(error) = rolled_back {
+                        drop(this.connection.take());
+                        return Err(OpenError::Begin(error.into()));
+                    }
+                }
+                Err(error) => {
+                    // It is rolled back all the same if this fails.
+                    drop(this.roll_back().await);
+                    return Err(OpenError::Lock(error));
+                }
+            }
+        }
+        Err(OpenError::Begin("the server begins no transaction".into()))
+    }
+
+    pub(crate) fn as_connection(&self) -> &AsyncPgConnection {
+        self.connection.as_ref().expect(PRESENT)
+    }
+
+    #[cfg(feature = "http")]
+    pub(crate) const fn answer_within(&self) -> Duration {
+        self.answer_within
+    }
+
+    async fn commit_here(mut self) -> Result<(), CommitError> {
+        let ended = end::commit(self.connection()).await;
+        let Some(mut connection) = self.connection.take() else {
+            return ended;
+        };
+        if !matches!(ended, Err(CommitError::Unknown(_))) {
+            state::reset(&mut connection);
+            connection.reuse();
+        }
+        ended
+    }
+
+    fn clearing(&mut self) -> Option<impl Future<Output = Result<(), Cause>> + Send + use<>> {
+        let connection = self.connection.take()?;
+        let (pool, limit, server_side) = (self.pool.clone(), self.answer_within, self.server_side.take());
+        Some(clear(connection, pool, limit, server_side).in_current_span())
+    }
+}
+
+impl Ends for OpenTransaction {
+    fn connection(&mut self) -> &mut AsyncPgConnection {
+        self.connection.as_mut().expect(PRESENT)
+    }
+
+    async fn commit(self) -> Result<(), CommitError> {
+        // In a task, so that leaving does not stop it midway.
+        let runtime = self.connection.as_ref().expect(PRESENT).runtime().clone();
+        match runtime.spawn(self.commit_here().in_current_span()).await {
+            Ok(ended) => ended,
+            Err(error) => Err(CommitError::Unknown(error.into())),
+        }
+    }
+
+    async fn roll_back(mut self) -> Result<(), Cause> {
+        let runtime = self.connection.as_ref().expect(PRESENT).runtime().clone();
+        match self.clearing() {
+            Some(clearing) => runtime.spawn(clearing).await?,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for OpenTransaction {
+    fn drop(&mut self) {
+        let Some(connection) = &self.connection else { return };
+        let runtime = connection.runtime().clone();
+        if let Some(clearing) = self.clearing() {
+            // A runtime that has ended drops it, which closes the connection.
+            drop(runtime.spawn(clearing));
+        }
+    }
+}
+
+/// Rolls back behind whatever the connection is still busy with.
+///
+/// A statement that was abandoned runs on in the server, with the locks of its transaction. So after the limit the
+/// connection is closed, and the session that it leaves behind is ended.
+async fn clear(
+    mut connection: Pooled,
+    pool: Pool,
+    limit: Duration,
+    server_side: Option<ServerSide>,
+) -> Result<(), Cause> {
+    match timeout(limit, batch(&connection, "ROLLBACK")).await {
+        Ok(Ok(())) => {
+            state::reset(&mut connection);
+            connection.reuse();
+            Ok(())
+        }
+        Ok(Err(error)) => Err(error.into()),
+        Err(elapsed) => {
+            // First, for a pool of one connection.
+            drop(connection);
+            if let Some(server_side) = server_side {
+                terminate(&pool, limit, &server_side).await;
+            }
+            Err(elapsed.into())
+        }
+    }
+}
+
+/// Has another connection end a session, if it is still in that transaction.
+async fn terminate(pool: &Pool, limit: Duration, ServerSide { pid, begun }: &ServerSide) {
+    let terminate = format!(
+        "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity \
+         WHERE pid OPERATOR(pg_catalog.=) {pid} \
+         AND pg_catalog.date_part('epoch', xact_start) OPERATOR(pg_catalog.=) '{begun}'::pg_catalog.float8"
+    );
+    let terminates = async {
+        let other = pool.get().await?;
+        batch(&other, &terminate).await?;
+        other.reuse();
+        Ok::<_, Cause>(())
+    };
+    if !matches!(timeout(limit, terminates).await, Ok(Ok(()))) {
+        warn!(target: "latchwork::diesel_async", pid, "a statement that was abandoned may still run, and hold its lock");
+    }
+}
+
+/// Whoever ends it has it by value.
+const PRESENT: &str = "a transaction is there until it ends";
+const IN_TRANSACTION: &str = "the pool's connection is in a transaction; take the lock in it with xact_lock";

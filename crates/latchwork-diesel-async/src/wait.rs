@@ -1,0 +1,137 @@
+//! Running what [`XactWait`] says on a connection of diesel-async.
+
+use std::time::Duration;
+
+use diesel::QueryResult;
+use diesel_async::{AsyncPgConnection, RunQueryDsl as _, SimpleAsyncConnection as _};
+use futures_util::future::join;
+use latchwork_core::xact::{XactLockError, XactStatement, XactWait};
+use tokio::time::timeout;
+
+use crate::{
+    error::{self, is_lost, message, sqlstate},
+    sql::{self, Answer, Answered},
+    state,
+};
+
+/// Runs a wait on a transaction of the caller's.
+pub(crate) async fn run(connection: &mut AsyncPgConnection, mut wait: XactWait) -> Result<bool, XactLockError> {
+    match state::depth(connection) {
+        Ok(0) => Err(wait.no_transaction()),
+        Ok(_) => go_on(connection, &mut wait).await,
+        Err(error) => Err(wait.failed(None, error)),
+    }
+}
+
+/// Runs what is left of a wait, and says whether the transaction has its locks.
+pub(crate) async fn go_on(connection: &AsyncPgConnection, wait: &mut XactWait) -> Result<bool, XactLockError> {
+    while step(connection, wait).await? {}
+    Ok(wait.is_granted())
+}
+
+/// Sends one statement of a wait, and says whether there was one to send.
+pub(crate) async fn step(connection: &AsyncPgConnection, wait: &mut XactWait) -> Result<bool, XactLockError> {
+    let Some(statement) = wait.next()? else {
+        return Ok(false);
+    };
+    let sent = timeout(statement.answer_within(), send(connection, &statement)).await;
+    let Ok((asked, answer)) = sent else {
+        return Err(wait.no_answer());
+    };
+    let (text, ..) = heard(connection, wait, &statement, asked, answer).await?;
+    wait.answered(&text.unwrap_or_default())?;
+    Ok(true)
+}
+
+/// What tells a transaction from all others in the server.
+#[derive(Clone, Debug)]
+#[cfg_attr(
+    not(any(feature = "deadpool", feature = "bb8")),
+    expect(dead_code, reason = "only sessions of pools are ended from elsewhere")
+)]
+pub(crate) struct ServerSide {
+    pub(crate) pid: i32,
+    pub(crate) begun: f64,
+}
+
+/// Begins, and sends the first statement of a wait in the same round trip; `None` if there is no transaction of ours then,
+/// since BEGIN failed, or somebody else's was left open on the connection.
+pub(crate) async fn first(
+    connection: &AsyncPgConnection,
+    wait: &mut XactWait,
+) -> Result<Option<ServerSide>, XactLockError> {
+    let Some(statement) = wait.next()? else {
+        return Err(wait.no_answer());
+    };
+    let both = join(batch(connection, sql::BEGIN), send(connection, &statement));
+    let Ok((begun, (asked, answer))) = timeout(statement.answer_within(), both).await else {
+        return Err(wait.no_answer());
+    };
+    if begun.is_err() {
+        return Ok(None);
+    }
+    let (text, transaction, pid, begun) = heard(connection, wait, &statement, asked, answer).await?;
+    if transaction.as_deref() != Some(sql::OPEN) {
+        return Ok(None);
+    }
+    wait.answered(&text.unwrap_or_default())?;
+    let server_side = (|| {
+        Some(ServerSide {
+            pid: pid?.parse().ok()?,
+            begun: begun?.parse().ok()?,
+        })
+    })();
+    server_side.map(Some).ok_or_else(|| wait.no_answer())
+}
+
+/// Sends statements that have no rows to be read, in one message.
+pub(crate) async fn batch(mut connection: &AsyncPgConnection, sql: &str) -> QueryResult<()> {
+    connection.batch_execute(sql).await
+}
+
+/// Sends a question and asks for its answer, together.
+///
+/// The server finishes a statement that is dropped midway, and whatever the connection does next waits for that.
+async fn send(
+    mut connection: &AsyncPgConnection,
+    statement: &XactStatement,
+) -> (QueryResult<()>, QueryResult<Answered>) {
+    let ask = sql::keeping(statement.prepare(), statement.ask());
+    join(batch(connection, &ask), Answer.get_result(&mut connection)).await
+}
+
+async fn heard(
+    connection: &AsyncPgConnection,
+    wait: &XactWait,
+    statement: &XactStatement,
+    asked: QueryResult<()>,
+    answer: QueryResult<Answered>,
+) -> Result<Answered, XactLockError> {
+    let (error, next) = match (asked, answer) {
+        (Ok(()), Ok(answer)) => return Ok(answer),
+        (Err(error), next) => (error, next.err()),
+        (Ok(()), Err(error)) => (error, None),
+    };
+    // It has no SQLSTATE. One that has ended the connection leaves nothing that an empty statement could be sent on.
+    let is_open = async { !is_lost(&error) && batch(connection, "").await.is_ok() };
+    match timeout(statement.answer_within(), is_open).await {
+        Ok(true) => {}
+        Ok(false) => return Err(wait.lost(error)),
+        Err(_) => return Err(wait.no_answer()),
+    }
+    // In a transaction that was aborted before, every statement fails with the same words.
+    let was_aborted = next.is_some_and(|next| message(&next) == message(&error));
+    let code = if was_aborted {
+        Some(error::ABORTED)
+    } else {
+        sqlstate(&error)
+    };
+    Err(wait.failed(code, error))
+}
+
+/// How long an end may take where nobody says so: longer than any slice of a wait.
+#[cfg_attr(
+    not(any(feature = "deadpool", feature = "bb8")),
+    expect(dead_code, reason = "only pools have an end in a task")
+)]
+pub(crate) const CLEARED_WITHIN: Duration = Duration::from_secs(2);
