@@ -74,4 +74,5 @@ async fn clear_away(connection: &AsyncPgConnection) -> Result<(), diesel::result
 
 pub(crate) const CLEAR_AWAY: [&str; 2] = ["BEGIN", "ROLLBACK"];
 const ENDED_BY_BODY: &str = "the body has ended the transaction itself; leave COMMIT and ROLLBACK to latchwork";
-const LEFT_NESTED: &str = "the body has left a nested transaction open, which was then neither committed nor rolled back";
+const LEFT_NESTED: &str =
+    "the body has left a nested transaction open, which was then neither committed nor rolled back";

@@ -11,16 +11,16 @@ use diesel_async::pooled_connection::deadpool;
 use latchwork_core::xact::{LockedError, XactWait};
 
 use super::TransactionBody;
+use crate::{
+    end::{Cause, Ends},
+    lent::Lent,
+    state, wait,
+};
 #[cfg(any(feature = "deadpool", feature = "bb8"))]
 use crate::{
     pool::Pool,
     pooled::{OpenError, OpenTransaction},
     wait::CLEARED_WITHIN,
-};
-use crate::{
-    end::{Cause, Ends},
-    lent::Lent,
-    state, wait,
 };
 
 #[expect(unnameable_types, reason = "nobody else can implement a trait that they cannot name")]

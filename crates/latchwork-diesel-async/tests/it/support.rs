@@ -65,10 +65,7 @@ impl TestPool for Bb8 {
     }
 
     async fn connection(&self) -> impl DerefMut<Target = AsyncPgConnection> {
-        timeout(LONG, self.get_owned())
-            .await
-            .expect("a slot is stuck")
-            .unwrap()
+        timeout(LONG, self.get_owned()).await.expect("a slot is stuck").unwrap()
     }
 
     fn size(&self) -> usize {
