@@ -33,10 +33,8 @@ use crate::{
 /// many run or wait at once. Its handler works on that connection; a pool of one serves one request after the other.
 ///
 /// A rollback undoes what belongs to the transaction. What a handler does to the session, such as `SET`, `LISTEN` or a
-/// lock of session scope, stays on the pooled connection; a `RecyclingMethod` of the pool can clear it away.
-///
-/// A connection belongs to the runtime that it was made on. Each worker of actix-web has a runtime of its own; so give the
-/// pool's `ManagerConfig` a `custom_setup` that makes connections in a task of the program's runtime.
+/// lock of session scope, stays on the pooled connection; a `RecyclingMethod` of the pool can clear it away. (It must not
+/// be `DISCARD ALL`, which takes the statements away that diesel-async keeps prepared.)
 ///
 /// # Examples
 ///
@@ -54,6 +52,37 @@ use crate::{
 ///     DieselAsyncTx::commit(tx).await?;
 /// }
 /// # Ok(())
+/// # }
+/// # }
+/// ```
+///
+/// A connection belongs to the runtime that it was made on, and ends with it. Each worker of actix-web has a runtime of its
+/// own; so have the pool's connections made on the program's:
+///
+/// ```no_run
+/// # #[cfg(feature = "deadpool")]
+/// # mod example {
+/// use diesel::ConnectionError;
+/// use diesel_async::{
+///     AsyncConnection as _, AsyncPgConnection,
+///     pooled_connection::{AsyncDieselConnectionManager, ManagerConfig, deadpool::Pool},
+/// };
+/// use tokio::runtime::Handle;
+///
+/// # fn example(url: &str) -> Result<Pool<AsyncPgConnection>, Box<dyn std::error::Error>> {
+/// // On the program's runtime, before the server's workers are there.
+/// let runtime = Handle::current();
+/// let mut config = ManagerConfig::default();
+/// config.custom_setup = Box::new(move |url| {
+///     let (runtime, url) = (runtime.clone(), url.to_owned());
+///     Box::pin(async move {
+///         let made = runtime.spawn(async move { AsyncPgConnection::establish(&url).await });
+///         made.await.unwrap_or_else(|error| Err(ConnectionError::BadConnection(error.to_string())))
+///     })
+/// });
+/// let manager = AsyncDieselConnectionManager::new_with_config(url, config);
+/// let pool = Pool::builder(manager).max_size(16).build()?;
+/// # Ok(pool)
 /// # }
 /// # }
 /// ```

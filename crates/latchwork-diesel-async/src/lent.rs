@@ -22,6 +22,7 @@ enum At {
     Open,
     /// COMMIT is sent, and the transaction may have ended with it or not.
     Committing,
+    /// Nothing is left to send.
     Ended,
 }
 
@@ -49,9 +50,9 @@ impl Ends for Lent<'_> {
     }
 
     async fn roll_back(mut self) -> Result<(), Cause> {
-        batch(self.connection, "ROLLBACK").await?;
+        // Once sent it is carried out, and nothing can go wrong with it but the connection.
         self.at = At::Ended;
-        Ok(())
+        Ok(batch(self.connection, "ROLLBACK").await?)
     }
 }
 

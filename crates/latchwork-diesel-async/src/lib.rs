@@ -68,6 +68,8 @@ mod wait;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use diesel_async;
+
 pub use ext::{XactLock, XactLockExt, XactLockWait};
 #[cfg(all(feature = "http", any(feature = "deadpool", feature = "bb8")))]
 pub use http::{DieselAsyncTx, PooledTx};

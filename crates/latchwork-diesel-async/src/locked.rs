@@ -38,7 +38,7 @@ pub use body::TransactionBody;
 /// ```no_run
 /// use std::time::Duration;
 ///
-/// use diesel::{prelude::*, result::Error};
+/// use diesel::{ExpressionMethods as _, QueryDsl as _, result::Error};
 /// use diesel_async::{AsyncPgConnection, RunQueryDsl as _};
 /// use latchwork_diesel_async::{Key, LockedTransactionExt as _, XactOptions};
 ///

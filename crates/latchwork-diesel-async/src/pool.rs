@@ -9,7 +9,9 @@ use diesel_async::pooled_connection::bb8;
 use diesel_async::pooled_connection::deadpool;
 use tokio::runtime::Handle;
 
-use crate::{end::Cause, state};
+use crate::end::Cause;
+#[cfg(feature = "bb8")]
+use crate::state;
 
 /// A pool of diesel-async's connections.
 #[derive(Clone)]

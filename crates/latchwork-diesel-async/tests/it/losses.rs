@@ -216,3 +216,42 @@ async fn what_is_rolled_back_on_another_thread_is_rolled_back() {
     is_clean(&pool).await;
     assert_eq!(count(&table), "0");
 }
+
+/// Each worker of actix-web has a runtime of its own, and they end one by one.
+#[tokio::test]
+async fn what_was_begun_on_a_runtime_that_has_ended_is_not_handed_out_again() {
+    ends_with_its_runtime::<Deadpool>().await;
+    ends_with_its_runtime::<Bb8>().await;
+}
+
+async fn ends_with_its_runtime<P: TestPool>()
+where
+    for<'p> &'p P: LockedTransactionExt,
+{
+    let (pool, key, table) = (P::of(&CLUSTER.url(), 1), fresh_key(), counter());
+    let (theirs, stays) = (pool.clone(), table.clone());
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = { runtime }.enable_all().build().unwrap();
+        let mut work = Box::pin(async move {
+            let body = async |tx: &mut AsyncPgConnection| {
+                count_one(tx, &stays).await?;
+                std::future::pending::<QueryResult<()>>().await
+            };
+            (&theirs).locked_transaction(key, patient(), body).await
+        });
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                ended = &mut work => panic!("{ended:?}"),
+                () = becomes(key, (1, 0)) => {}
+            }
+        });
+        drop(runtime);
+        drop(work);
+    });
+    spawn_blocking(|| thread.join().unwrap()).await.unwrap();
+    becomes(key, (0, 0)).await;
+    is_clean(&pool).await;
+    assert_eq!(count(&table), "0");
+}
