@@ -76,6 +76,10 @@ pub trait LockedTransactionExt: begins::Begins {
     /// [`LockedError::Lock`] if the locks were not granted; [`LockedError::Body`] with the body's own error;
     /// [`LockedError::Aborted`] if the server has rolled back, though the body did not say so;
     /// [`LockedError::OutcomeUnknown`] if the connection ended before COMMIT was answered.
+    ///
+    /// # Panics
+    ///
+    /// As the body does. On a pool, outside of a Tokio runtime.
     fn locked_transaction<T, E, F>(
         mut self,
         keys: impl Into<KeySet>,

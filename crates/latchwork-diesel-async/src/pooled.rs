@@ -11,7 +11,7 @@ use crate::{
     end::{self, Cause, CommitError, Ends},
     pool::{Pool, Pooled},
     state,
-    wait::{self, ServerSide, batch},
+    wait::{self, First, ServerSide, batch},
 };
 
 /// An open transaction that owns its connection. Dropped, it is rolled back in a task, and its connection goes back to the
@@ -54,21 +54,22 @@ impl OpenTransaction {
             answer_within,
             server_side: None,
         };
-        for _ in 0..2 {
+        let mut was_refused = false;
+        loop {
             let mut wait = wait();
             match wait::first(this.as_connection(), &mut wait).await {
-                Ok(Some(server_side)) => {
+                Ok(First::Ours(server_side)) => {
                     this.server_side = Some(server_side);
                     return Ok((this, wait));
                 }
-                // Somebody has left a transaction open on the connection, which is not ours to commit.
-                Ok(None) => {
-                    let rolled_back = batch(this.as_connection(), "ROLLBACK").await;
-                    if let Err(error) = rolled_back {
+                // What somebody has left open on the connection is not ours to commit.
+                Ok(First::NotOurs(cause)) => match batch(this.as_connection(), "ROLLBACK").await {
+                    Ok(()) if !was_refused => was_refused = true,
+                    _ => {
                         drop(this.connection.take());
-                        return Err(OpenError::Begin(error.into()));
+                        return Err(OpenError::Begin(cause));
                     }
-                }
+                },
                 Err(error) => {
                     // It is rolled back all the same if this fails.
                     drop(this.roll_back().await);
@@ -76,7 +77,6 @@ impl OpenTransaction {
                 }
             }
         }
-        Err(OpenError::Begin("the server begins no transaction".into()))
     }
 
     pub(crate) fn as_connection(&self) -> &AsyncPgConnection {

@@ -9,6 +9,7 @@ use latchwork_core::xact::{XactLockError, XactStatement, XactWait};
 use tokio::time::timeout;
 
 use crate::{
+    end::Cause,
     error::{self, is_lost, message, sqlstate},
     sql::{self, Answer, Answered},
     state,
@@ -54,12 +55,21 @@ pub(crate) struct ServerSide {
     pub(crate) begun: f64,
 }
 
-/// Begins, and sends the first statement of a wait in the same round trip; `None` if there is no transaction of ours then,
-/// since BEGIN failed, or somebody else's was left open on the connection.
-pub(crate) async fn first(
-    connection: &AsyncPgConnection,
-    wait: &mut XactWait,
-) -> Result<Option<ServerSide>, XactLockError> {
+/// What came of beginning.
+pub(crate) enum First {
+    Ours(
+        #[cfg_attr(
+            not(any(feature = "deadpool", feature = "bb8")),
+            expect(dead_code, reason = "only sessions of pools are ended from elsewhere")
+        )]
+        ServerSide,
+    ),
+    /// There is no transaction of ours, since BEGIN failed, or somebody else's was left open on the connection.
+    NotOurs(Cause),
+}
+
+/// Begins, and sends the first statement of a wait in the same round trip.
+pub(crate) async fn first(connection: &AsyncPgConnection, wait: &mut XactWait) -> Result<First, XactLockError> {
     let Some(statement) = wait.next()? else {
         return Err(wait.no_answer());
     };
@@ -67,12 +77,12 @@ pub(crate) async fn first(
     let Ok((begun, (asked, answer))) = timeout(statement.answer_within(), both).await else {
         return Err(wait.no_answer());
     };
-    if begun.is_err() {
-        return Ok(None);
+    if let Err(error) = begun {
+        return Ok(First::NotOurs(error.into()));
     }
     let (text, transaction, pid, begun) = heard(connection, wait, &statement, asked, answer).await?;
     if transaction.as_deref() != Some(sql::OPEN) {
-        return Ok(None);
+        return Ok(First::NotOurs(LEFT_OPEN.into()));
     }
     wait.answered(&text.unwrap_or_default())?;
     let server_side = (|| {
@@ -81,7 +91,7 @@ pub(crate) async fn first(
             begun: begun?.parse().ok()?,
         })
     })();
-    server_side.map(Some).ok_or_else(|| wait.no_answer())
+    server_side.map(First::Ours).ok_or_else(|| wait.no_answer())
 }
 
 /// Sends statements that have no rows to be read, in one message.
@@ -129,6 +139,7 @@ async fn heard(
     Err(wait.failed(code, error))
 }
 
+const LEFT_OPEN: &str = "a transaction was open on the connection that diesel did not know of; it was rolled back";
 /// How long an end may take where nobody says so: longer than any slice of a wait.
 #[cfg_attr(
     not(any(feature = "deadpool", feature = "bb8")),

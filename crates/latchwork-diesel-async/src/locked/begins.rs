@@ -14,7 +14,8 @@ use super::TransactionBody;
 use crate::{
     end::{Cause, Ends},
     lent::Lent,
-    state, wait,
+    state,
+    wait::{self, First},
 };
 #[cfg(any(feature = "deadpool", feature = "bb8"))]
 use crate::{
@@ -121,11 +122,11 @@ impl Begins for &mut AsyncPgConnection {
         let mut lent = Lent::new(self);
         let mut wait = wait();
         match wait::first(lent.connection(), &mut wait).await {
-            Ok(Some(_)) => run(lent, wait, body).await,
-            Ok(None) => match lent.roll_back().await {
-                Ok(()) => Err(LockedError::Begin(LEFT_OPEN.into())),
-                Err(cause) => Err(LockedError::Begin(cause)),
-            },
+            Ok(First::Ours(_)) => run(lent, wait, body).await,
+            Ok(First::NotOurs(cause)) => {
+                settle(lent).await;
+                Err(LockedError::Begin(cause))
+            }
             Err(error) => {
                 settle(lent).await;
                 Err(LockedError::Lock(error))
@@ -173,5 +174,3 @@ async fn settle(transaction: impl Ends) {
 }
 
 const IN_TRANSACTION: &str = "a transaction is open on this connection; take the lock in it with xact_lock";
-const LEFT_OPEN: &str =
-    "no transaction could be begun: one was open on this connection that diesel did not know of; it was rolled back";
