@@ -184,7 +184,7 @@ impl TxProvider for DieselAsyncTx {
     }
 
     async fn commit(tx: PooledTx) -> Result<(), TxError> {
-        // It goes on in its task then, and gives the connection back or closes it.
+        // The server carries it out then, or its session is ended if that takes as long again.
         let committed = timeout(tx.0.answer_within(), tx.0.commit()).await;
         match committed.map_err(TxError::outcome_unknown)? {
             Ok(()) => Ok(()),

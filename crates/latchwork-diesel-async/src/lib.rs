@@ -16,9 +16,9 @@
 //!   the connection out again. Whatever is begun here is rolled back in a task then.
 //! - Its errors have no SQLSTATE. A deadlock, which is worth another try, is known by the server's message, in the
 //!   languages that PostgreSQL is delivered in.
-//! - The answer to a lock is read with a prepared statement, as everything is in diesel-async. It is kept on the
-//!   connection, so that BEGIN and the lock are one round trip, and two when the connection is new. PgBouncer in transaction
-//!   mode keeps such statements from 1.21 on. With an older one switch off the cache of prepared statements
+//! - A lock is asked for with a prepared statement, as everything is in diesel-async that has an answer. It is kept on the
+//!   connection, so that BEGIN and a lock that is free are one round trip, and two when the connection is new. PgBouncer in
+//!   transaction mode keeps such statements from 1.21 on. With an older one switch off the cache of prepared statements
 //!   (`CacheSize::Disabled`), which costs a round trip each time, and the pool's test queries (`RecyclingMethod::Fast`, or
 //!   `test_on_check_out(false)` of bb8).
 //!

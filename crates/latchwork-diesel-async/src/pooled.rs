@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tracing::{Instrument as _, warn};
 
 use crate::{
-    end::{self, Cause, CommitError, Ends},
+    end::{self, CLEAR_AWAY, Cause, CommitError, Ends},
     pool::{Pool, Pooled},
     state,
     wait::{self, First, ServerSide, batch},
@@ -23,6 +23,8 @@ pub(crate) struct OpenTransaction {
     answer_within: Duration,
     /// `None` until the server has told it.
     server_side: Option<ServerSide>,
+    /// COMMIT is sent, and the transaction may have ended with it or not.
+    is_committing: bool,
 }
 
 /// Why no transaction was begun, or none with its first request for the lock.
@@ -53,6 +55,7 @@ impl OpenTransaction {
             pool: pool.clone(),
             answer_within,
             server_side: None,
+            is_committing: false,
         };
         let mut was_refused = false;
         loop {
@@ -88,22 +91,11 @@ impl OpenTransaction {
         self.answer_within
     }
 
-    async fn commit_here(mut self) -> Result<(), CommitError> {
-        let ended = end::commit(self.connection()).await;
-        let Some(mut connection) = self.connection.take() else {
-            return ended;
-        };
-        if !matches!(ended, Err(CommitError::Unknown(_))) {
-            state::reset(&mut connection);
-            connection.reuse();
-        }
-        ended
-    }
-
     fn clearing(&mut self) -> Option<impl Future<Output = Result<(), Cause>> + Send + use<>> {
         let connection = self.connection.take()?;
         let (pool, limit, server_side) = (self.pool.clone(), self.answer_within, self.server_side.take());
-        Some(clear(connection, pool, limit, server_side).in_current_span())
+        let statements: &[_] = if self.is_committing { &CLEAR_AWAY } else { &["ROLLBACK"] };
+        Some(clear(connection, statements, pool, limit, server_side).in_current_span())
     }
 }
 
@@ -112,13 +104,17 @@ impl Ends for OpenTransaction {
         self.connection.as_mut().expect(PRESENT)
     }
 
-    async fn commit(self) -> Result<(), CommitError> {
-        // In a task, so that leaving does not stop it midway.
-        let runtime = self.connection.as_ref().expect(PRESENT).runtime().clone();
-        match runtime.spawn(self.commit_here().in_current_span()).await {
-            Ok(ended) => ended,
-            Err(error) => Err(CommitError::Unknown(error.into())),
+    async fn commit(mut self) -> Result<(), CommitError> {
+        // It is one message, which the server carries out whoever leaves meanwhile.
+        self.is_committing = true;
+        let ended = end::commit(self.connection()).await;
+        if let Some(mut connection) = self.connection.take()
+            && !matches!(ended, Err(CommitError::Unknown(_)))
+        {
+            state::reset(&mut connection);
+            connection.reuse();
         }
+        ended
     }
 
     async fn roll_back(mut self) -> Result<(), Cause> {
@@ -147,11 +143,19 @@ impl Drop for OpenTransaction {
 /// connection is closed, and the session that it leaves behind is ended.
 async fn clear(
     mut connection: Pooled,
+    statements: &'static [&'static str],
     pool: Pool,
     limit: Duration,
     server_side: Option<ServerSide>,
 ) -> Result<(), Cause> {
-    match timeout(limit, batch(&connection, "ROLLBACK")).await {
+    let cleared = async {
+        let mut last = Ok(());
+        for statement in statements {
+            last = batch(&connection, statement).await;
+        }
+        last
+    };
+    match timeout(limit, cleared).await {
         Ok(Ok(())) => {
             state::reset(&mut connection);
             connection.reuse();

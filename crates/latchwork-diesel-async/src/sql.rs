@@ -4,15 +4,13 @@ use diesel::{
     QueryResult,
     pg::Pg,
     query_builder::{AstPass, Query, QueryFragment, QueryId},
-    sql_types::{Nullable, Text},
+    sql_types::{BigInt, Double, Integer, Nullable, Text},
 };
+use latchwork_core::Key;
 
-/// Remembers whether it has begun a transaction: on a connection that somebody left in one BEGIN only warns. The setting
-/// goes with the transaction, whoever ends it.
-pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
-     SELECT pg_catalog.set_config('latchwork.transaction', \
-     CASE WHEN pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp() \
-     THEN 'open'::pg_catalog.text ELSE 'found'::pg_catalog.text END, true)";
+/// On a connection that somebody left in a transaction BEGIN only warns. The level can only be changed before the first query
+/// of a transaction, and outside of savepoints; since one of the two changes it, this fails where something was done already.
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 /// COMMIT of an aborted transaction "succeeds", and so does one that has nothing to commit any more: something before it
 /// has to fail. There is no way to read a row here, so in a transaction that is not ours the text is no number, and comes
@@ -24,31 +22,29 @@ pub(crate) const COMMIT: &str = "SELECT (CASE WHEN pg_catalog.current_setting('l
 /// What an error says of [`COMMIT`] in a transaction that is not ours, in whichever language.
 pub(crate) const NOT_OURS: &str = "latchwork: ended by its body";
 
-/// The value of the setting in a transaction of ours.
-pub(crate) const OPEN: &str = "open";
+/// Marks a transaction as ours. The setting goes with the transaction, whoever ends it.
+const MARK: &str = ", pg_catalog.set_config('latchwork.transaction', 'open', true)";
+/// What tells a transaction from all others in the server.
+const NAME: &str = "pg_catalog.pg_backend_pid(), pg_catalog.date_part('epoch', pg_catalog.transaction_timestamp())";
 
 /// Keeps what a question is answered for [`Answer`]: several statements at once can be sent, but their rows not read.
-pub(crate) fn keeping(prepare: Option<&str>, ask: &str) -> String {
+pub(crate) fn keeping(prepare: Option<&str>, ask: &str, begins: bool) -> String {
     let prepare = prepare.map(|prepare| format!("{prepare}; ")).unwrap_or_default();
-    format!("{prepare}SELECT pg_catalog.set_config('latchwork.answer', ({ask}), true)")
+    let mark = if begins { MARK } else { "" };
+    format!("{prepare}SELECT pg_catalog.set_config('latchwork.answer', ({ask}), true){mark}")
 }
 
-/// What was answered, whether the transaction is ours, and what tells it from all others in the server: its pid and
-/// beginning. The text is always the same, so that it is prepared once for each connection.
+/// The row of an [`Answer`] or [`Attempt`]: what was answered, the server's pid, and when the transaction was begun.
+pub(crate) type Answered = (Option<String>, i32, f64);
+
+/// Asks what was answered. The text is always the same, so that it is prepared once for each connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer;
 
-/// The row of an [`Answer`].
-pub(crate) type Answered = (Option<String>, Option<String>, Option<String>, Option<String>);
-
 impl QueryFragment<Pg> for Answer {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        out.push_sql(
-            "SELECT pg_catalog.current_setting('latchwork.answer', true), \
-             pg_catalog.current_setting('latchwork.transaction', true), \
-             pg_catalog.pg_backend_pid()::pg_catalog.text, \
-             pg_catalog.date_part('epoch', pg_catalog.transaction_timestamp())::pg_catalog.text",
-        );
+        out.push_sql("SELECT pg_catalog.current_setting('latchwork.answer', true), ");
+        out.push_sql(NAME);
         Ok(())
     }
 }
@@ -60,5 +56,54 @@ impl QueryId for Answer {
 }
 
 impl Query for Answer {
-    type SqlType = (Nullable<Text>, Nullable<Text>, Nullable<Text>, Nullable<Text>);
+    type SqlType = (Nullable<Text>, Integer, Double);
+}
+
+/// Asks for one key, which is a parameter; so it is prepared once for each connection too.
+pub(crate) struct Attempt<'a> {
+    ask: &'a str,
+    bigint: Option<i64>,
+    pair: Option<(i32, i32)>,
+    begins: bool,
+}
+
+impl<'a> Attempt<'a> {
+    pub(crate) const fn new(ask: &'a str, key: Key, begins: bool) -> Self {
+        Self {
+            ask,
+            bigint: key.as_bigint(),
+            pair: key.as_pair(),
+            begins,
+        }
+    }
+}
+
+impl QueryFragment<Pg> for Attempt<'_> {
+    fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
+        out.push_sql("SELECT (");
+        out.push_sql(self.ask);
+        out.push_sql("), ");
+        out.push_sql(NAME);
+        if self.begins {
+            out.push_sql(MARK);
+        }
+        if let Some(bigint) = &self.bigint {
+            out.push_bind_param_value_only::<BigInt, _>(bigint)?;
+        }
+        if let Some((first, second)) = &self.pair {
+            out.push_bind_param_value_only::<Integer, _>(first)?;
+            out.push_bind_param_value_only::<Integer, _>(second)?;
+        }
+        Ok(())
+    }
+}
+
+impl QueryId for Attempt<'_> {
+    type QueryId = ();
+
+    const HAS_STATIC_QUERY_ID: bool = false;
+}
+
+impl Query for Attempt<'_> {
+    type SqlType = (Nullable<Text>, Integer, Double);
 }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::{
     end::Cause,
     error::{self, is_lost, message, sqlstate},
-    sql::{self, Answer, Answered},
+    sql::{self, Answer, Answered, Attempt},
     state,
 };
 
@@ -35,11 +35,9 @@ pub(crate) async fn step(connection: &AsyncPgConnection, wait: &mut XactWait) ->
     let Some(statement) = wait.next()? else {
         return Ok(false);
     };
-    let sent = timeout(statement.answer_within(), send(connection, &statement)).await;
-    let Ok((asked, answer)) = sent else {
-        return Err(wait.no_answer());
-    };
-    let (text, ..) = heard(connection, wait, &statement, asked, answer).await?;
+    let sent = timeout(statement.answer_within(), send(connection, &statement, false)).await;
+    let answer = sent.map_err(|_| wait.no_answer())?;
+    let (text, ..) = heard(connection, wait, &statement, answer).await?;
     wait.answered(&text.unwrap_or_default())?;
     Ok(true)
 }
@@ -64,7 +62,7 @@ pub(crate) enum First {
         )]
         ServerSide,
     ),
-    /// There is no transaction of ours, since BEGIN failed, or somebody else's was left open on the connection.
+    /// BEGIN was refused, as it is where somebody has left a transaction open.
     NotOurs(Cause),
 }
 
@@ -73,25 +71,15 @@ pub(crate) async fn first(connection: &AsyncPgConnection, wait: &mut XactWait) -
     let Some(statement) = wait.next()? else {
         return Err(wait.no_answer());
     };
-    let both = join(batch(connection, sql::BEGIN), send(connection, &statement));
-    let Ok((begun, (asked, answer))) = timeout(statement.answer_within(), both).await else {
-        return Err(wait.no_answer());
-    };
+    let both = join(batch(connection, sql::BEGIN), send(connection, &statement, true));
+    let sent = timeout(statement.answer_within(), both).await;
+    let (begun, answer) = sent.map_err(|_| wait.no_answer())?;
     if let Err(error) = begun {
         return Ok(First::NotOurs(error.into()));
     }
-    let (text, transaction, pid, begun) = heard(connection, wait, &statement, asked, answer).await?;
-    if transaction.as_deref() != Some(sql::OPEN) {
-        return Ok(First::NotOurs(LEFT_OPEN.into()));
-    }
+    let (text, pid, begun) = heard(connection, wait, &statement, answer).await?;
     wait.answered(&text.unwrap_or_default())?;
-    let server_side = (|| {
-        Some(ServerSide {
-            pid: pid?.parse().ok()?,
-            begun: begun?.parse().ok()?,
-        })
-    })();
-    server_side.map(First::Ours).ok_or_else(|| wait.no_answer())
+    Ok(First::Ours(ServerSide { pid, begun }))
 }
 
 /// Sends statements that have no rows to be read, in one message.
@@ -99,36 +87,35 @@ pub(crate) async fn batch(mut connection: &AsyncPgConnection, sql: &str) -> Quer
     connection.batch_execute(sql).await
 }
 
-/// Sends a question and asks for its answer, together.
+/// Sends a question, and asks for its answer in the same round trip.
 ///
 /// The server finishes a statement that is dropped midway, and whatever the connection does next waits for that.
-async fn send(
-    mut connection: &AsyncPgConnection,
-    statement: &XactStatement,
-) -> (QueryResult<()>, QueryResult<Answered>) {
-    let ask = sql::keeping(statement.prepare(), statement.ask());
-    join(batch(connection, &ask), Answer.get_result(&mut connection)).await
+async fn send(mut connection: &AsyncPgConnection, statement: &XactStatement, begins: bool) -> QueryResult<Answered> {
+    if let Some((ask, key)) = statement.ask_with_parameters() {
+        return Attempt::new(ask, key, begins).get_result(&mut connection).await;
+    }
+    let ask = sql::keeping(statement.prepare(), statement.ask(), begins);
+    let (asked, answer) = join(batch(connection, &ask), Answer.get_result(&mut connection)).await;
+    asked.and(answer)
 }
 
 async fn heard(
     connection: &AsyncPgConnection,
     wait: &XactWait,
     statement: &XactStatement,
-    asked: QueryResult<()>,
     answer: QueryResult<Answered>,
 ) -> Result<Answered, XactLockError> {
-    let (error, next) = match (asked, answer) {
-        (Ok(()), Ok(answer)) => return Ok(answer),
-        (Err(error), next) => (error, next.err()),
-        (Ok(()), Err(error)) => (error, None),
+    let error = match answer {
+        Ok(answer) => return Ok(answer),
+        Err(error) if is_lost(&error) => return Err(wait.lost(error)),
+        Err(error) => error,
     };
-    // It has no SQLSTATE. One that has ended the connection leaves nothing that an empty statement could be sent on.
-    let is_open = async { !is_lost(&error) && batch(connection, "").await.is_ok() };
-    match timeout(statement.answer_within(), is_open).await {
-        Ok(true) => {}
-        Ok(false) => return Err(wait.lost(error)),
+    // It has no SQLSTATE, so the next statement shows what has become of the transaction and the connection.
+    let next = match timeout(statement.answer_within(), batch(connection, "SELECT 1")).await {
+        Ok(Err(next)) if is_lost(&next) => return Err(wait.lost(error)),
+        Ok(next) => next.err(),
         Err(_) => return Err(wait.no_answer()),
-    }
+    };
     // In a transaction that was aborted before, every statement fails with the same words.
     let was_aborted = next.is_some_and(|next| message(&next) == message(&error));
     let code = if was_aborted {
@@ -139,7 +126,6 @@ async fn heard(
     Err(wait.failed(code, error))
 }
 
-const LEFT_OPEN: &str = "a transaction was open on the connection that diesel did not know of; it was rolled back";
 /// How long an end may take where nobody says so: longer than any slice of a wait.
 #[cfg_attr(
     not(any(feature = "deadpool", feature = "bb8")),
