@@ -5,11 +5,11 @@ use std::panic::AssertUnwindSafe;
 use diesel::{QueryResult, result::Error};
 use diesel_async::{AnsiTransactionManager, AsyncConnection as _, AsyncPgConnection, TransactionManager as _};
 use futures_util::FutureExt as _;
-use latchwork_diesel_async::{LockedError, LockedTransactionExt as _};
+use latchwork_diesel_async::{LockedError, LockedTransactionExt};
 
 use crate::support::{
-    Bb8, CLUSTER, TestPool as _, becomes, connection, count, count_one, counter, fresh_key, is_clean, is_free, left,
-    patient, polled, pool, run,
+    Bb8, CLUSTER, Deadpool, TestPool, becomes, connection, count, count_one, counter, fresh_key, is_clean, is_free,
+    left, patient, polled, pool, run,
 };
 
 type Ended = Result<(), LockedError<Error>>;
@@ -141,6 +141,26 @@ async fn a_body_that_ends_the_transaction_itself_is_not_reported_as_committed() 
             assert_eq!(stored, kept, "{does:?}");
         }
     }
+}
+
+/// Nobody can say what else a body has done to a connection on which it ended our transaction.
+#[tokio::test]
+async fn a_connection_whose_transaction_a_body_has_ended_does_not_go_back_to_its_pool() {
+    async fn is_closed<P: TestPool>()
+    where
+        for<'p> &'p P: LockedTransactionExt,
+    {
+        let (pool, table) = (P::of(&CLUSTER.url(), 1), parent());
+        for (does, idle) in [(Does::Fail, 1), (Does::Commit, 0)] {
+            let ended =
+                (&pool).locked_transaction(fresh_key(), patient(), async |tx| body(tx, table.clone(), does).await);
+            ended.await.unwrap_err();
+            assert_eq!(pool.idle(), idle, "{does:?}");
+        }
+        is_clean(&pool).await;
+    }
+    is_closed::<Deadpool>().await;
+    is_closed::<Bb8>().await;
 }
 
 /// Whoever drops a transaction midway does not mean it to be stored, and diesel-async does not roll it back.
