@@ -52,9 +52,16 @@ pub(super) fn attempt(request: &XactRequest) -> XactStatement {
     match request.keys.as_slice() {
         [] => XactStatement::new(None, ask(request, "'granted'::pg_catalog.text"), Duration::ZERO),
         [key] => {
-            let attempt = call(*key, request.mode, TRY);
-            let answer = format!("WHEN {attempt} THEN 'granted'::pg_catalog.text ELSE 'busy'::pg_catalog.text");
-            XactStatement::new(None, ask_when(request, &answer), Duration::ZERO)
+            let ask = |arguments: &str| {
+                let attempt = call_with(arguments, request.mode, TRY);
+                let answer = format!("WHEN {attempt} THEN 'granted'::pg_catalog.text ELSE 'busy'::pg_catalog.text");
+                ask_when(request, &answer)
+            };
+            let parameters = match key.as_pair() {
+                None => "$1::pg_catalog.int8",
+                Some(_) => "$1::pg_catalog.int4, $2::pg_catalog.int4",
+            };
+            XactStatement::new(None, ask(&key.sql_arguments()), Duration::ZERO).with_parameters(ask(parameters), *key)
         }
         keys => {
             // The exception is caught: it gives up what was taken of the others, without a line in the server's log.
@@ -194,11 +201,15 @@ fn refusals(request: &XactRequest) -> [(String, &'static str); 3] {
 }
 
 fn call(key: Key, mode: Mode, function: &str) -> String {
+    call_with(&key.sql_arguments(), mode, function)
+}
+
+fn call_with(arguments: &str, mode: Mode, function: &str) -> String {
     let suffix = match mode {
         Mode::Exclusive => "",
         Mode::Shared => "_shared",
     };
-    format!("pg_catalog.{function}{suffix}({})", key.sql_arguments())
+    format!("pg_catalog.{function}{suffix}({arguments})")
 }
 
 const TRY: &str = "pg_try_advisory_xact_lock";

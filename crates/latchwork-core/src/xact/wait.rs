@@ -4,7 +4,7 @@ use super::{
     Cause, XactLockError, XactRequest,
     sql::{self, Outcome},
 };
-use crate::sqlstate::Condition;
+use crate::{Key, sqlstate::Condition};
 
 /// How long the server waits in one statement. A waiting statement holds up vacuum, and an abandoned one the
 /// connection.
@@ -45,6 +45,7 @@ enum State {
 pub struct XactStatement {
     prepare: Option<String>,
     ask: String,
+    with_parameters: Option<(String, Key)>,
     server_waits: Duration,
 }
 
@@ -190,7 +191,15 @@ impl XactStatement {
         Self {
             prepare,
             ask,
+            with_parameters: None,
             server_waits,
+        }
+    }
+
+    pub(super) fn with_parameters(self, ask: String, key: Key) -> Self {
+        Self {
+            with_parameters: Some((ask, key)),
+            ..self
         }
     }
 
@@ -204,6 +213,15 @@ impl XactStatement {
     #[must_use]
     pub fn ask(&self) -> &str {
         &self.ask
+    }
+
+    /// What [`ask`](Self::ask) asks with the key in parameters, and the key: `$1` of type `bigint`, or `$1` and `$2` of type
+    /// `integer` for a pair. For a library that keeps statements prepared, since the text is the same for all keys of a kind.
+    /// `None` for what is not one attempt for one key.
+    #[must_use]
+    pub fn ask_with_parameters(&self) -> Option<(&str, Key)> {
+        let (ask, key) = self.with_parameters.as_ref()?;
+        Some((ask, *key))
     }
 
     /// Both, for a library that can send several statements in one simple query.
@@ -225,7 +243,6 @@ impl XactStatement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Key;
 
     fn request() -> XactRequest {
         XactRequest::new(Key::bigint(1))
@@ -241,6 +258,28 @@ mod tests {
             assert!(wait.next().unwrap().is_none());
             assert_eq!(wait.is_granted(), granted);
         }
+    }
+
+    #[test]
+    fn an_attempt_for_one_key_has_the_same_text_for_all_keys_of_its_kind() {
+        let ask = |keys: &[Key]| {
+            let statement = XactWait::attempt(XactRequest::new(keys)).next().unwrap().unwrap();
+            let asked = statement.ask_with_parameters();
+            asked.map(|(text, key)| {
+                assert_ne!(text, statement.ask());
+                assert_eq!([key], keys);
+                text.to_owned()
+            })
+        };
+        let (one, pair) = (ask(&[Key::bigint(1)]).unwrap(), ask(&[Key::pair(1, 2)]).unwrap());
+        assert_eq!(one, ask(&[Key::bigint(-7)]).unwrap());
+        assert_eq!(pair, ask(&[Key::pair(-3, 4)]).unwrap());
+        assert!(one.contains("$1") && !one.contains("$2") && pair.contains("$2"));
+        assert_eq!(ask(&[Key::bigint(1), Key::bigint(2)]), None);
+        let mut wait = XactWait::within(request(), None);
+        wait.next().unwrap().unwrap();
+        wait.answered("busy").unwrap();
+        assert!(wait.next().unwrap().unwrap().ask_with_parameters().is_none());
     }
 
     #[test]

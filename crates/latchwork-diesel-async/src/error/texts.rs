@@ -1,0 +1,57 @@
+//! How PostgreSQL says that transactions were in each other's way.
+
+/// Whether this is what the server says of a deadlock or a serialization failure.
+pub(super) fn is_conflict(message: &str) -> bool {
+    CONFLICTS.contains(&message)
+}
+
+/// In English, and in the languages of `lc_messages` that PostgreSQL's catalogues have the texts in.
+const CONFLICTS: &[&str] = &[
+    "deadlock detected",
+    "could not serialize access due to concurrent update",
+    "could not serialize access due to concurrent delete",
+    "could not serialize access due to read/write dependencies among transactions",
+    "Verklemmung (Deadlock) entdeckt",
+    "konnte Zugriff nicht serialisieren wegen gleichzeitiger Aktualisierung",
+    "konnte Zugriff nicht serialisieren wegen gleichzeitigem Löschen",
+    "konnte Zugriff nicht serialisieren wegen Lese-/Schreib-Abhängigkeiten zwischen Transaktionen",
+    "se ha detectado un deadlock",
+    "no se pudo serializar el acceso debido a un update concurrente",
+    "no se pudo serializar el acceso debido a un delete concurrente",
+    "no se pudo serializar el acceso debido a dependencias read/write entre transacciones",
+    "interblocage (deadlock) détecté",
+    "n'a pas pu sérialiser un accès à cause d'une mise à jour en parallèle",
+    "n'a pas pu sérialiser un accès à cause d'une suppression en parallèle",
+    "n'a pas pu sérialiser un accès à cause des dépendances de lecture/écriture\nparmi les transactions",
+    "rilevato deadlock",
+    "serializzazione dell'accesso fallita a causa di modifiche concorrenti",
+    "impossibile serializzare l'accesso a causa dell'eliminazione simultanea",
+    "serializzazione dell'accesso fallita a causa di dipendenze di lettura/scrittura tra le transazioni",
+    "デッドロックを検出しました",
+    "更新が同時に行われたためアクセスの直列化ができませんでした",
+    "削除が同時に行われたためアクセスの直列化ができませんでした",
+    "トランザクション間で read/write の依存性があったため、アクセスの直列化ができませんでした",
+    "ნაპოვნია ურთიერთბლოკირება",
+    "ერთდროული განახლების გამო წვდომის სერიალიზაცია შეუძლებელია",
+    "ერთდროული წაშლის გამო წვდომის სერიალიზაცია შეუძლებელია",
+    "deadlock 발생했음",
+    "동시 업데이트 때문에 순차적 액세스가 불가능합니다",
+    "동시 삭제 작업 때문에 순차적 액세스가 불가능합니다",
+    "트랜잭션간 읽기/쓰기 의존성 때문에 serialize 접근을 할 수 없음",
+    "обнаружена взаимоблокировка",
+    "не удалось сериализовать доступ из-за параллельного изменения",
+    "не удалось сериализовать доступ из-за параллельного удаления",
+    "не удалось сериализовать доступ из-за зависимостей чтения/записи между транзакциями",
+    "deadlock upptäckt",
+    "kunde inte serialisera åtkomst på grund av samtidig uppdatering",
+    "kunde inte serialisera åtkomst på grund av samtidig borttagning",
+    "kunde inte serialisera åtkomst på grund av läs/skriv-beroenden bland transaktionerna",
+    "виявлено взаємне блокування",
+    "не вдалося серіалізувати доступ через паралельне оновлення",
+    "не вдалося серіалізувати доступ через паралельне видалення",
+    "не вдалося серіалізувати доступ через залежність читання/запису серед транзакцій",
+    "检测到死锁",
+    "由于同步更新而无法串行访问",
+    "由于同步删除，无法序列化访问",
+    "由于多个事务间的读/写依赖而无法串行访问",
+];
