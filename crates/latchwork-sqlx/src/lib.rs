@@ -51,9 +51,9 @@ struct Readme;
 pub use ext::{XactLock, XactLockExt, XactLockWait};
 #[cfg(feature = "http")]
 pub use http::{PooledTx, SqlxTx};
-pub use locked::{LockedTransactionExt, TransactionBody};
+pub use locked::LockedTransactionExt;
 
 pub use latchwork_core::{
     Key,
-    xact::{KeySet, LockedError, XactLockError, XactOptions},
+    xact::{KeySet, LockedError, TransactionBody, XactLockError, XactOptions},
 };

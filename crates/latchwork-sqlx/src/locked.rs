@@ -1,6 +1,6 @@
 use std::{error::Error as StdError, future::Future, num::NonZeroU32, time::Duration};
 
-use latchwork_core::xact::{KeySet, LockedError, XactOptions, XactRequest, XactWait};
+use latchwork_core::xact::{KeySet, LockedError, TransactionBody, XactOptions, XactRequest, XactWait};
 use sqlx::{Connection, PgConnection, PgPool, Postgres, Transaction};
 use tokio::time::{sleep, timeout};
 
@@ -11,24 +11,6 @@ use crate::{
     pooled::{OpenError, Pooled},
     wait,
 };
-
-/// What is done in a locked transaction: an async closure `async |transaction| { .. }` over
-/// `&mut Transaction<'_, Postgres>`, or a function like it. Implemented for all of them.
-///
-/// Its future is `Send`. `A` is the argument; users of
-/// [`locked_transaction`](LockedTransactionExt::locked_transaction) need not name it.
-pub trait TransactionBody<A, T, E>: AsyncFnOnce(A) -> Result<T, E> + FnOnce(A) -> Self::Running + Send {
-    /// The body at work.
-    type Running: Future<Output = Result<T, E>> + Send;
-}
-
-impl<F, A, R, T, E> TransactionBody<A, T, E> for F
-where
-    F: AsyncFnOnce(A) -> Result<T, E> + FnOnce(A) -> R + Send,
-    R: Future<Output = Result<T, E>> + Send,
-{
-    type Running = R;
-}
 
 /// Transactions that begin with a lock. Implemented for `&PgPool` and `&mut PgConnection`, and so at hand on a pool, a
 /// `PoolConnection` and a `PgConnection`; nobody else can.
@@ -41,8 +23,9 @@ where
 /// On a pool, a connection is waited for as the pool's `acquire_timeout` says, which BEGIN counts in; the limit of the
 /// options is for the locks alone. The lock and the work are on one connection, so a pool of one is enough.
 ///
-/// The body does not end the transaction itself, with COMMIT or ROLLBACK as statements; that is found out, and reported
-/// as [`LockedError::OutcomeUnknown`]. For a savepoint it calls `begin` on the transaction.
+/// The body is an async closure `async |transaction| { .. }` over `&mut Transaction<'_, Postgres>`, or a function like
+/// it, whose future is `Send`. It does not end the transaction itself, with COMMIT or ROLLBACK as statements; that is
+/// found out, and reported as [`LockedError::OutcomeUnknown`]. For a savepoint it calls `begin` on the transaction.
 ///
 /// # Examples
 ///
