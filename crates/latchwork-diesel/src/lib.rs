@@ -48,7 +48,6 @@ mod commit;
 mod errors;
 mod lock;
 mod locked;
-mod retry;
 mod state;
 
 pub use latchwork_core::{

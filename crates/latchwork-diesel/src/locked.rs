@@ -1,18 +1,19 @@
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
 use std::time::Duration;
 
 use diesel::result::Error;
 use latchwork_core::{
     Mode,
-    xact::{KeySet, LockedError, XactLockError, XactOptions, XactRequest, XactWait},
+    xact::{KeySet, LockedError, XactLockError, XactOptions, XactRequest, XactWait, pause_after},
 };
 use tracing::warn;
 
 use crate::{
     begin::{self, ALREADY_OPEN},
     commit::commit,
-    errors, lock, retry, state,
+    errors, lock, state,
 };
 
 /// Transactions that hold locks from their beginning to their end. Implemented for every connection to PostgreSQL that
@@ -155,7 +156,7 @@ pub trait LockedTransactionExt: sealed::Transacts {
         let keys = keys.into();
         for failed in 1..attempts.get() {
             match self.locked_transaction(keys.clone(), options.clone(), body.clone()) {
-                Err(error) if retry::may_help(&error) => retry::pause(failed),
+                Err(error) if error.is_worth_another_run(errors::is_conflict) => thread::sleep(pause_after(failed)),
                 other => return other,
             }
         }

@@ -1,12 +1,12 @@
 use std::{error::Error as StdError, future::Future, num::NonZeroU32, time::Duration};
 
-use latchwork_core::xact::{KeySet, LockedError, TransactionBody, XactOptions, XactRequest, XactWait};
+use latchwork_core::xact::{KeySet, LockedError, TransactionBody, XactOptions, XactRequest, XactWait, pause_after};
 use sqlx::{Connection, PgConnection, PgPool, Postgres, Transaction};
 use tokio::time::{sleep, timeout};
 
 use crate::{
     end::{Cause, Ends},
-    error::is_worth_another_try,
+    error::is_conflict,
     lent::Lent,
     pooled::{OpenError, Pooled},
     wait,
@@ -127,8 +127,8 @@ pub trait LockedTransactionExt: sealed::Begins {
     }
 
     /// Does as [`locked_transaction`](Self::locked_transaction), and all of it again after a serialization failure or a
-    /// deadlock in the locks, the body or COMMIT, at most `attempts` times altogether, with a short random pause in
-    /// between. The limit of the options is for each attempt.
+    /// deadlock in the locks, the body or COMMIT, at most `attempts` times altogether, with a random pause of 5 to
+    /// 160 ms in between. The limit of the options is for each attempt.
     ///
     /// The body's error says so in its `source()` chain, which must have the error of sqlx, or of a lock that the body
     /// took. What a body has done outside of its transaction, it does again.
@@ -170,9 +170,9 @@ pub trait LockedTransactionExt: sealed::Begins {
     {
         let wait = waiting(keys.into(), options);
         async move {
-            for attempt in 1..attempts.get() {
+            for failed in 1..attempts.get() {
                 match self.locked(&wait, body.clone()).await {
-                    Err(error) if is_worth_another_try(&error) => sleep(pause(attempt)).await,
+                    Err(error) if error.is_worth_another_run(is_conflict) => sleep(pause_after(failed)).await,
                     done => return done,
                 }
             }
@@ -311,12 +311,6 @@ async fn settle(transaction: impl Ends) {
     }
 }
 
-/// From 2.5 ms up, half as long or half as much again.
-fn pause(attempt: u32) -> Duration {
-    PAUSE.mul_f64(f64::from(attempt.min(20)) * (0.5 + fastrand::f64()))
-}
-
-const PAUSE: Duration = Duration::from_millis(5);
 /// After what time a session that does not roll back is ended: longer than any slice of a wait.
 const CLEARED_WITHIN: Duration = Duration::from_secs(2);
 const IN_TRANSACTION: &str = "a transaction is open on this connection; take the lock in it with xact_lock";
