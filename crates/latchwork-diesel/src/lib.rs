@@ -52,7 +52,8 @@ mod state;
 
 pub use latchwork_core::{
     Key,
-    xact::{KeySet, LockedError, XactLockError, XactOptions},
+    fence::Fence,
+    xact::{FencedLimits, KeySet, LockedError, XactLockError, XactOptions},
 };
 pub use lock::{XactLock, XactLockExt};
 pub use locked::LockedTransactionExt;

@@ -55,5 +55,6 @@ pub use locked::LockedTransactionExt;
 
 pub use latchwork_core::{
     Key,
-    xact::{KeySet, LockedError, TransactionBody, XactLockError, XactOptions},
+    fence::Fence,
+    xact::{FencedLimits, KeySet, LockedError, TransactionBody, XactLockError, XactOptions},
 };

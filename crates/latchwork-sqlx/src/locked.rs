@@ -1,6 +1,9 @@
 use std::{error::Error as StdError, future::Future, num::NonZeroU32, time::Duration};
 
-use latchwork_core::xact::{KeySet, LockedError, TransactionBody, XactOptions, XactRequest, XactWait, pause_after};
+use latchwork_core::{
+    fence::Fence,
+    xact::{FencedLimits, KeySet, LockedError, TransactionBody, XactOptions, XactRequest, XactWait, pause_after},
+};
 use sqlx::{Connection, PgConnection, PgPool, Postgres, Transaction};
 use tokio::time::{sleep, timeout};
 
@@ -178,6 +181,52 @@ pub trait LockedTransactionExt: sealed::Begins {
             }
             self.locked(&wait, body).await
         }
+    }
+
+    /// Runs the body in a transaction that has [proved](latchwork_core::fence) a fence: it commits before any later grant
+    /// of the lock is handed out, or not at all.
+    ///
+    /// The limits say after what time the server ends it, so that one that is paused does not keep the next holder
+    /// waiting. The proof is waited for for at most `limit`; it is the first thing after BEGIN.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`locked_transaction`](Self::locked_transaction).
+    ///
+    /// # Errors
+    ///
+    /// [`LockedError::Lock`] with [`Superseded`](latchwork_core::xact::XactLockError::Superseded) if the grant is not in
+    /// force any more: the body did not run. Otherwise as [`locked_transaction`](Self::locked_transaction).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use latchwork_sqlx::{Fence, FencedLimits, LockedTransactionExt as _};
+    /// # async fn example(pool: sqlx::PgPool, fence: Fence) -> Result<(), Box<dyn std::error::Error>> {
+    /// let (limits, limit) = (FencedLimits::default(), Duration::from_secs(2));
+    /// pool.fenced_transaction(&fence, limits, limit, async |tx| {
+    ///     sqlx::query("UPDATE totals SET n = n + 1").execute(&mut **tx).await
+    /// })
+    /// .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn fenced_transaction<T, E, F>(
+        mut self,
+        fence: &Fence,
+        limits: FencedLimits,
+        limit: Duration,
+        body: F,
+    ) -> impl Future<Output = Result<T, LockedError<E>>> + Send
+    where
+        F: for<'r, 'c> TransactionBody<&'r mut Transaction<'c, Postgres>, T, E>,
+        T: Send,
+        E: Send,
+    {
+        let request = XactRequest::fenced(fence, limits);
+        let wait = move || XactWait::within(request.clone(), Some(limit));
+        async move { self.locked(&wait, body).await }
     }
 }
 
