@@ -38,6 +38,7 @@ mod error;
 mod keys;
 mod locked;
 mod request;
+mod retry;
 mod sql;
 mod wait;
 
@@ -46,6 +47,7 @@ pub use error::XactLockError;
 pub use keys::KeySet;
 pub use locked::{LockedError, XactOptions};
 pub use request::{FencedLimits, XactRequest};
+pub use retry::pause_after;
 pub use wait::{XactStatement, XactWait};
 
 /// What a driver or the server says.

@@ -21,8 +21,13 @@ pub(crate) const fn is_lost(error: &Error) -> bool {
     )
 }
 
+/// Whether it is a serialization failure or a deadlock, as diesel says it.
+pub(crate) fn is_conflict(error: &(dyn std::error::Error + 'static)) -> bool {
+    error.downcast_ref().is_some_and(is_retryable)
+}
+
 /// Whether the whole transaction may succeed if it is run again: SQLSTATE 40001 or 40P01.
-pub(crate) fn is_retryable(error: &Error) -> bool {
+fn is_retryable(error: &Error) -> bool {
     match error {
         Error::DatabaseError(kind, info) => matches!(sqlstate(kind, &**info), Some("40001" | "40P01")),
         Error::RollbackErrorOnCommit { commit_error, .. } => is_retryable(commit_error),

@@ -48,12 +48,12 @@ mod commit;
 mod errors;
 mod lock;
 mod locked;
-mod retry;
 mod state;
 
 pub use latchwork_core::{
     Key,
-    xact::{KeySet, LockedError, XactLockError, XactOptions},
+    fence::Fence,
+    xact::{FencedLimits, KeySet, LockedError, XactLockError, XactOptions},
 };
 pub use lock::{XactLock, XactLockExt};
 pub use locked::LockedTransactionExt;

@@ -1,18 +1,20 @@
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
 use std::time::Duration;
 
 use diesel::result::Error;
 use latchwork_core::{
     Mode,
-    xact::{KeySet, LockedError, XactLockError, XactOptions, XactRequest, XactWait},
+    fence::Fence,
+    xact::{FencedLimits, KeySet, LockedError, XactLockError, XactOptions, XactRequest, XactWait, pause_after},
 };
 use tracing::warn;
 
 use crate::{
     begin::{self, ALREADY_OPEN},
     commit::commit,
-    errors, lock, retry, state,
+    errors, lock, state,
 };
 
 /// Transactions that hold locks from their beginning to their end. Implemented for every connection to PostgreSQL that
@@ -155,11 +157,54 @@ pub trait LockedTransactionExt: sealed::Transacts {
         let keys = keys.into();
         for failed in 1..attempts.get() {
             match self.locked_transaction(keys.clone(), options.clone(), body.clone()) {
-                Err(error) if retry::may_help(&error) => retry::pause(failed),
+                Err(error) if error.is_worth_another_run(errors::is_conflict) => thread::sleep(pause_after(failed)),
                 other => return other,
             }
         }
         self.locked_transaction(keys, options, body)
+    }
+
+    /// Runs the body in a transaction that has [proved](latchwork_core::fence) a fence: it commits before any later grant
+    /// of the lock is handed out, or not at all.
+    ///
+    /// The limits say after what time the server ends it, so that one that is paused does not keep the next holder
+    /// waiting. The proof is waited for for at most `limit`; it is the first thing after BEGIN, and costs two round trips.
+    ///
+    /// # Errors
+    ///
+    /// [`LockedError::Lock`] with [`Superseded`](XactLockError::Superseded) if the grant is not in force any more: the
+    /// body did not run. Otherwise as [`locked_transaction`](Self::locked_transaction).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use diesel::{PgConnection, RunQueryDsl, result::Error, sql_query};
+    /// use latchwork_diesel::{Fence, FencedLimits, LockedError, LockedTransactionExt as _};
+    ///
+    /// # fn example(conn: &mut PgConnection, fence: Fence) -> Result<(), LockedError<Error>> {
+    /// conn.fenced_transaction(&fence, FencedLimits::default(), Duration::from_secs(2), |conn| {
+    ///     sql_query("UPDATE totals SET n = n + 1").execute(conn)
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn fenced_transaction<T, E, F>(
+        &mut self,
+        fence: &Fence,
+        limits: FencedLimits,
+        limit: Duration,
+        body: F,
+    ) -> Result<T, LockedError<E>>
+    where
+        F: FnOnce(&mut Self) -> Result<T, E>,
+    {
+        // It counts from here, so that BEGIN is in the limit.
+        let wait = XactWait::within(XactRequest::fenced(fence, limits), Some(limit));
+        begin::begin(self, &begin::alone()).map_err(not_begun)?;
+        take(self, wait)?;
+        run(self, body)
     }
 }
 

@@ -2,10 +2,7 @@
 
 use std::error::Error as StdError;
 
-use latchwork_core::{
-    sqlstate::Condition,
-    xact::{LockedError, XactLockError},
-};
+use latchwork_core::sqlstate::Condition;
 use sqlx::{
     Error,
     error::DatabaseError,
@@ -33,25 +30,9 @@ fn is_fatal(error: &dyn DatabaseError) -> bool {
     error.is_some_and(|error| matches!(error.severity(), PgSeverity::Fatal | PgSeverity::Panic))
 }
 
-/// Whether running the whole transaction again is the way to get over it: a serialization failure or a deadlock.
-pub(crate) fn is_worth_another_try<E: StdError + 'static>(error: &LockedError<E>) -> bool {
-    match error {
-        LockedError::Lock(error) => chain(error).any(is_conflict),
-        LockedError::Body(error) => chain(error).any(is_conflict),
-        LockedError::Aborted(cause) => chain(&**cause).any(is_conflict),
-        _ => false,
-    }
-}
-
-fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |error| StdError::source(*error))
-}
-
-/// An error that is transparent for another hides it, and shows what is in it.
-fn is_conflict(error: &(dyn StdError + 'static)) -> bool {
-    if let Some(error) = error.downcast_ref::<XactLockError>() {
-        return matches!(error, XactLockError::Deadlock { .. });
-    }
+/// Whether it is a serialization failure or a deadlock, as sqlx says it. An error that is transparent for another hides
+/// it, and shows what is in it.
+pub(crate) fn is_conflict(error: &(dyn StdError + 'static)) -> bool {
     let code = if let Some(error) = error.downcast_ref::<Error>() {
         error.as_database_error().and_then(DatabaseError::code)
     } else if let Some(error) = error.downcast_ref::<Box<dyn DatabaseError>>() {

@@ -51,9 +51,10 @@ struct Readme;
 pub use ext::{XactLock, XactLockExt, XactLockWait};
 #[cfg(feature = "http")]
 pub use http::{PooledTx, SqlxTx};
-pub use locked::{LockedTransactionExt, TransactionBody};
+pub use locked::LockedTransactionExt;
 
 pub use latchwork_core::{
     Key,
-    xact::{KeySet, LockedError, XactLockError, XactOptions},
+    fence::Fence,
+    xact::{FencedLimits, KeySet, LockedError, TransactionBody, XactLockError, XactOptions},
 };

@@ -1,34 +1,19 @@
 use std::{error::Error as StdError, future::Future, num::NonZeroU32, time::Duration};
 
-use latchwork_core::xact::{KeySet, LockedError, XactOptions, XactRequest, XactWait};
+use latchwork_core::{
+    fence::Fence,
+    xact::{FencedLimits, KeySet, LockedError, TransactionBody, XactOptions, XactRequest, XactWait, pause_after},
+};
 use sqlx::{Connection, PgConnection, PgPool, Postgres, Transaction};
 use tokio::time::{sleep, timeout};
 
 use crate::{
     end::{Cause, Ends},
-    error::is_worth_another_try,
+    error::is_conflict,
     lent::Lent,
     pooled::{OpenError, Pooled},
     wait,
 };
-
-/// What is done in a locked transaction: an async closure `async |transaction| { .. }` over
-/// `&mut Transaction<'_, Postgres>`, or a function like it. Implemented for all of them.
-///
-/// Its future is `Send`. `A` is the argument; users of
-/// [`locked_transaction`](LockedTransactionExt::locked_transaction) need not name it.
-pub trait TransactionBody<A, T, E>: AsyncFnOnce(A) -> Result<T, E> + FnOnce(A) -> Self::Running + Send {
-    /// The body at work.
-    type Running: Future<Output = Result<T, E>> + Send;
-}
-
-impl<F, A, R, T, E> TransactionBody<A, T, E> for F
-where
-    F: AsyncFnOnce(A) -> Result<T, E> + FnOnce(A) -> R + Send,
-    R: Future<Output = Result<T, E>> + Send,
-{
-    type Running = R;
-}
 
 /// Transactions that begin with a lock. Implemented for `&PgPool` and `&mut PgConnection`, and so at hand on a pool, a
 /// `PoolConnection` and a `PgConnection`; nobody else can.
@@ -41,8 +26,9 @@ where
 /// On a pool, a connection is waited for as the pool's `acquire_timeout` says, which BEGIN counts in; the limit of the
 /// options is for the locks alone. The lock and the work are on one connection, so a pool of one is enough.
 ///
-/// The body does not end the transaction itself, with COMMIT or ROLLBACK as statements; that is found out, and reported
-/// as [`LockedError::OutcomeUnknown`]. For a savepoint it calls `begin` on the transaction.
+/// The body is an async closure `async |transaction| { .. }` over `&mut Transaction<'_, Postgres>`, or a function like
+/// it, whose future is `Send`. It does not end the transaction itself, with COMMIT or ROLLBACK as statements; that is
+/// found out, and reported as [`LockedError::OutcomeUnknown`]. For a savepoint it calls `begin` on the transaction.
 ///
 /// # Examples
 ///
@@ -144,8 +130,8 @@ pub trait LockedTransactionExt: sealed::Begins {
     }
 
     /// Does as [`locked_transaction`](Self::locked_transaction), and all of it again after a serialization failure or a
-    /// deadlock in the locks, the body or COMMIT, at most `attempts` times altogether, with a short random pause in
-    /// between. The limit of the options is for each attempt.
+    /// deadlock in the locks, the body or COMMIT, at most `attempts` times altogether, with a random pause of 5 to
+    /// 160 ms in between. The limit of the options is for each attempt.
     ///
     /// The body's error says so in its `source()` chain, which must have the error of sqlx, or of a lock that the body
     /// took. What a body has done outside of its transaction, it does again.
@@ -187,14 +173,60 @@ pub trait LockedTransactionExt: sealed::Begins {
     {
         let wait = waiting(keys.into(), options);
         async move {
-            for attempt in 1..attempts.get() {
+            for failed in 1..attempts.get() {
                 match self.locked(&wait, body.clone()).await {
-                    Err(error) if is_worth_another_try(&error) => sleep(pause(attempt)).await,
+                    Err(error) if error.is_worth_another_run(is_conflict) => sleep(pause_after(failed)).await,
                     done => return done,
                 }
             }
             self.locked(&wait, body).await
         }
+    }
+
+    /// Runs the body in a transaction that has [proved](latchwork_core::fence) a fence: it commits before any later grant
+    /// of the lock is handed out, or not at all.
+    ///
+    /// The limits say after what time the server ends it, so that one that is paused does not keep the next holder
+    /// waiting. The proof is waited for for at most `limit`; it is the first thing after BEGIN.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`locked_transaction`](Self::locked_transaction).
+    ///
+    /// # Errors
+    ///
+    /// [`LockedError::Lock`] with [`Superseded`](latchwork_core::xact::XactLockError::Superseded) if the grant is not in
+    /// force any more: the body did not run. Otherwise as [`locked_transaction`](Self::locked_transaction).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use latchwork_sqlx::{Fence, FencedLimits, LockedTransactionExt as _};
+    /// # async fn example(pool: sqlx::PgPool, fence: Fence) -> Result<(), Box<dyn std::error::Error>> {
+    /// let (limits, limit) = (FencedLimits::default(), Duration::from_secs(2));
+    /// pool.fenced_transaction(&fence, limits, limit, async |tx| {
+    ///     sqlx::query("UPDATE totals SET n = n + 1").execute(&mut **tx).await
+    /// })
+    /// .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn fenced_transaction<T, E, F>(
+        mut self,
+        fence: &Fence,
+        limits: FencedLimits,
+        limit: Duration,
+        body: F,
+    ) -> impl Future<Output = Result<T, LockedError<E>>> + Send
+    where
+        F: for<'r, 'c> TransactionBody<&'r mut Transaction<'c, Postgres>, T, E>,
+        T: Send,
+        E: Send,
+    {
+        let request = XactRequest::fenced(fence, limits);
+        let wait = move || XactWait::within(request.clone(), Some(limit));
+        async move { self.locked(&wait, body).await }
     }
 }
 
@@ -328,12 +360,6 @@ async fn settle(transaction: impl Ends) {
     }
 }
 
-/// From 2.5 ms up, half as long or half as much again.
-fn pause(attempt: u32) -> Duration {
-    PAUSE.mul_f64(f64::from(attempt.min(20)) * (0.5 + fastrand::f64()))
-}
-
-const PAUSE: Duration = Duration::from_millis(5);
 /// After what time a session that does not roll back is ended: longer than any slice of a wait.
 const CLEARED_WITHIN: Duration = Duration::from_secs(2);
 const IN_TRANSACTION: &str = "a transaction is open on this connection; take the lock in it with xact_lock";

@@ -4,6 +4,7 @@
 
 mod bodies;
 mod commits;
+mod fenced;
 mod locks;
 mod losses;
 mod poolers;

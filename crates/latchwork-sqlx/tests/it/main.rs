@@ -5,6 +5,7 @@
 mod cancel;
 mod crowds;
 mod ends;
+mod fenced;
 #[cfg(feature = "http")]
 mod http;
 mod lent;

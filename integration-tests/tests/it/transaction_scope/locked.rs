@@ -1,5 +1,7 @@
 //! Transactions that hold locks from their beginning to their end.
 
+mod retries;
+
 use std::{
     future::{Future, pending, poll_fn},
     pin::pin,

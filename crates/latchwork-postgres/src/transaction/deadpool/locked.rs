@@ -1,12 +1,14 @@
-use std::{future::Future, time::Duration};
+use std::{error::Error as StdError, future::Future, num::NonZeroU32, time::Duration};
 
 use deadpool_postgres::Pool;
 use latchwork_core::{
     fence::Fence,
-    xact::{FencedLimits, KeySet, LockedError, TransactionBody, XactOptions, XactRequest, XactWait},
+    sqlstate::Condition,
+    xact::{FencedLimits, KeySet, LockedError, TransactionBody, XactOptions, XactRequest, XactWait, pause_after},
 };
 use latchwork_http::tx::{TxError, TxProvider};
-use tokio::{spawn, task::JoinError};
+use tokio::{spawn, task::JoinError, time::sleep};
+use tokio_postgres::{Error, error::DbError};
 use tracing::Instrument;
 
 use super::{DeadpoolTx, PooledTx, begin};
@@ -71,13 +73,9 @@ pub trait LockedTransactionExt: sealed::Opens {
         E: Send,
         B: for<'t> TransactionBody<&'t PooledTx, T, E>,
     {
-        let request = XactRequest::new(keys).with_mode(options.mode());
-        let limit = options.limit();
+        let wait = waiting(keys.into(), options);
         let pool = self.pool();
-        async move {
-            let done = run(pool, || XactWait::within(request.clone(), limit), body).await?;
-            Ok(done.expect("only a try is answered with nothing"))
-        }
+        async move { locked(pool, &wait, body).await }
     }
 
     /// Does the same if all of the keys are free, with exclusive locks; `Ok(None)` if others have one of them. Nothing is
@@ -100,6 +98,60 @@ pub trait LockedTransactionExt: sealed::Opens {
         run(self.pool(), move || XactWait::attempt(request.clone()), body)
     }
 
+    /// Does the same as [`locked_transaction`](Self::locked_transaction), and again from the beginning if a serialization
+    /// failure (40001) or a deadlock (40P01) ended it, in the lock, the body or the commit.
+    ///
+    /// There are `attempts` runs at most, with a random pause of 5 to 160 ms after each that failed; each has the whole
+    /// limit for its locks. The body is cloned for each run, and what it does outside of its transaction it does again.
+    /// Its error is searched for the driver's, or for a lock's, along [`source()`](std::error::Error::source).
+    ///
+    /// # Errors
+    ///
+    /// As [`locked_transaction`](Self::locked_transaction), those of the last run.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::{num::NonZeroU32, time::Duration};
+    ///
+    /// use latchwork_core::{Key, xact::{LockedError, XactOptions}};
+    /// use latchwork_postgres::{deadpool_postgres::Pool, transaction::LockedTransactionExt as _};
+    ///
+    /// # async fn example(pool: Pool) -> Result<(), LockedError<tokio_postgres::Error>> {
+    /// const FIVE: NonZeroU32 = NonZeroU32::new(5).unwrap();
+    /// let options = XactOptions::within(Duration::from_secs(2));
+    /// pool.retrying_locked_transaction(Key::bigint(42), options, FIVE, async |tx| {
+    ///     tx.execute("UPDATE stock SET n = n - 1 WHERE item IN (SELECT item FROM orders)", &[]).await
+    /// })
+    /// .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn retrying_locked_transaction<T, E, B>(
+        &self,
+        keys: impl Into<KeySet>,
+        options: XactOptions,
+        attempts: NonZeroU32,
+        body: B,
+    ) -> impl Future<Output = Result<T, LockedError<E>>> + Send
+    where
+        T: Send,
+        E: StdError + Send + 'static,
+        B: Clone + for<'t> TransactionBody<&'t PooledTx, T, E>,
+    {
+        let wait = waiting(keys.into(), options);
+        let pool = self.pool();
+        async move {
+            for failed in 1..attempts.get() {
+                match locked(pool, &wait, body.clone()).await {
+                    Err(error) if error.is_worth_another_run(is_conflict) => sleep(pause_after(failed)).await,
+                    done => return done,
+                }
+            }
+            locked(pool, &wait, body).await
+        }
+    }
+
     /// Runs the body in a transaction that has [proved](latchwork_core::fence) a fence: it commits before any later grant of
     /// the lock is handed out, or not at all. The proof is waited for for at most `limit`.
     ///
@@ -120,11 +172,9 @@ pub trait LockedTransactionExt: sealed::Opens {
         B: for<'t> TransactionBody<&'t PooledTx, T, E>,
     {
         let request = XactRequest::fenced(fence, limits);
+        let wait = move || XactWait::within(request.clone(), Some(limit));
         let pool = self.pool();
-        async move {
-            let done = run(pool, || XactWait::within(request.clone(), Some(limit)), body).await?;
-            Ok(done.expect("only a try is answered with nothing"))
-        }
+        async move { locked(pool, &wait, body).await }
     }
 }
 
@@ -143,6 +193,20 @@ mod sealed {
             self
         }
     }
+}
+
+fn waiting(keys: KeySet, options: XactOptions) -> impl Fn() -> XactWait + Send + Sync {
+    let request = XactRequest::new(keys).with_mode(options.mode());
+    move || XactWait::within(request.clone(), options.limit())
+}
+
+/// As [`run`], with a wait that loses with an error.
+async fn locked<T, E, B>(pool: &Pool, wait: impl Fn() -> XactWait + Send, body: B) -> Result<T, LockedError<E>>
+where
+    B: for<'t> TransactionBody<&'t PooledTx, T, E>,
+{
+    let done = run(pool, wait, body).await?;
+    Ok(done.expect("a wait that is not granted ends with an error"))
 }
 
 async fn run<T, E, B>(pool: &Pool, wait: impl Fn() -> XactWait + Send, body: B) -> Result<Option<T>, LockedError<E>>
@@ -187,4 +251,15 @@ async fn undo(tx: PooledTx) {
 
 fn not_begun<E>(error: TxError) -> LockedError<E> {
     LockedError::Begin(error.into())
+}
+
+/// Whether it is a serialization failure or a deadlock, as the driver says it. An error that is transparent for another
+/// hides it, and shows what is in it.
+fn is_conflict(error: &(dyn StdError + 'static)) -> bool {
+    let code = match error.downcast_ref::<Error>() {
+        Some(error) => error.code(),
+        None => error.downcast_ref().map(DbError::code),
+    };
+    let condition = code.map(|code| Condition::of(code.code()));
+    matches!(condition, Some(Condition::SerializationFailure | Condition::Deadlock))
 }
