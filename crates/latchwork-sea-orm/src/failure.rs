@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use latchwork_core::{sqlstate::Condition, xact::XactLockError};
+use latchwork_core::sqlstate::Condition;
 use sea_orm::{
     DbErr, RuntimeErr, TransactionError,
     sqlx::{
@@ -37,20 +37,9 @@ pub(crate) fn is_refusal(error: &DbErr) -> bool {
     driver_error(error).is_some_and(|error| error.as_database_error().is_some() && !is_fatal(error))
 }
 
-/// Whether an error, or one that it comes from, is a serialization failure or a deadlock: the same transaction may then
-/// succeed when it is run again.
+/// Whether an error is a serialization failure or a deadlock: the same transaction may then succeed when it is run again.
 pub(crate) fn is_conflict(error: &(dyn Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let lock = error.downcast_ref::<XactLockError>();
-        if code_of_any(error).is_some_and(|code| is_conflict_code(&code))
-            || matches!(lock, Some(XactLockError::Deadlock { .. }))
-        {
-            return true;
-        }
-        next = error.source();
-    }
-    false
+    code_of_any(error).is_some_and(|code| is_conflict_code(&code))
 }
 
 fn is_conflict_code(code: &str) -> bool {
@@ -94,11 +83,6 @@ fn is_fatal(error: &sqlx::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use latchwork_core::{
-        Key,
-        xact::{XactRequest, XactWait},
-    };
-
     use super::*;
 
     #[test]
@@ -110,19 +94,5 @@ mod tests {
             assert!(!is_refusal(error) && condition(error).is_none() && !is_conflict(error));
         }
         assert!(is_lost(&lost) && !is_lost(&custom));
-    }
-
-    #[test]
-    fn a_deadlock_in_a_lock_of_the_body_is_a_conflict_wherever_it_is_in_the_chain() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("the order failed")]
-        struct OrderError(#[source] XactLockError);
-
-        let deadlock = |answer| {
-            let mut wait = XactWait::attempt(XactRequest::new(Key::bigint(1)));
-            OrderError(wait.answered(answer).unwrap_err())
-        };
-        assert!(is_conflict(&deadlock("deadlock")));
-        assert!(!is_conflict(&deadlock("cancelled")));
     }
 }

@@ -71,7 +71,8 @@ pub use sea_orm;
 pub use ext::{XactLock, XactLockExt, XactLockWait};
 pub use latchwork_core::{
     Key, Namespace,
-    xact::{KeySet, LockedError, XactLockError, XactOptions},
+    fence::Fence,
+    xact::{FencedLimits, KeySet, LockedError, XactLockError, XactOptions},
 };
 pub use locked::{LockedTransactionExt, TransactionBody};
 #[cfg(feature = "http")]

@@ -1,24 +1,22 @@
-mod body;
-mod retry;
-
-use std::{error::Error, future::Future, num::NonZeroU32};
+use std::{error::Error, future::Future, num::NonZeroU32, time::Duration};
 
 use latchwork_core::{
-    Mode,
-    xact::{KeySet, LockedError, XactOptions, XactRequest, XactWait},
+    fence::Fence,
+    xact::{FencedLimits, KeySet, LockedError, XactOptions, XactRequest, XactWait, pause_after},
 };
-use sea_orm::DatabaseConnection;
-use tokio::{spawn, task::JoinHandle};
+use sea_orm::{DatabaseConnection, DatabaseTransaction};
+use tokio::{spawn, task::JoinHandle, time::sleep};
 use tracing::Instrument as _;
 
 use crate::{
     begin,
     end::{self, Ended},
+    failure::is_conflict,
     open::{Open, PATIENCE},
     wire,
 };
 
-pub use body::TransactionBody;
+pub use latchwork_core::xact::TransactionBody;
 
 /// Transactions that begin with a lock. Implemented for `DatabaseConnection`; nobody else can.
 ///
@@ -78,7 +76,7 @@ pub trait LockedTransactionExt: sealed::Sealed {
     where
         T: Send,
         E: Send,
-        F: for<'t> TransactionBody<'t, T, E>;
+        F: for<'t> TransactionBody<&'t DatabaseTransaction, T, E>;
 
     /// Runs a body in a transaction that holds exclusive locks, if all of them are free; `None` if somebody else has one.
     /// Otherwise as [`locked_transaction`](Self::locked_transaction).
@@ -121,10 +119,10 @@ pub trait LockedTransactionExt: sealed::Sealed {
     where
         T: Send,
         E: Send,
-        F: for<'t> TransactionBody<'t, T, E>;
+        F: for<'t> TransactionBody<&'t DatabaseTransaction, T, E>;
 
     /// Does as [`locked_transaction`](Self::locked_transaction), and all of it again after a serialization failure or a
-    /// deadlock in the lock, the body or the commit, with a pause of some 10 ms that grows: `attempts` times in all.
+    /// deadlock in the lock, the body or the commit, with a random pause of 5 to 160 ms in between: `attempts` times in all.
     ///
     /// The body's error is looked through by its `source()`, for what SeaORM and the driver say.
     ///
@@ -168,7 +166,53 @@ pub trait LockedTransactionExt: sealed::Sealed {
     where
         T: Send,
         E: Error + Send + 'static,
-        F: for<'t> TransactionBody<'t, T, E> + Clone;
+        F: for<'t> TransactionBody<&'t DatabaseTransaction, T, E> + Clone;
+
+    /// Runs a body in a transaction that has [proved](latchwork_core::fence) a fence: it commits before any later grant of
+    /// the lock is handed out, or not at all.
+    ///
+    /// The limits say after what time the server ends it, so that one that is paused does not keep the next holder
+    /// waiting. The proof is waited for for at most `limit`; it is the first thing after BEGIN.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`locked_transaction`](Self::locked_transaction).
+    ///
+    /// # Errors
+    ///
+    /// [`LockedError::Lock`] with [`Superseded`](latchwork_core::xact::XactLockError::Superseded) if the grant is not in
+    /// force any more: the body did not run. Otherwise as [`locked_transaction`](Self::locked_transaction).
+    ///
+    /// # Panics
+    ///
+    /// As [`locked_transaction`](Self::locked_transaction).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use latchwork_sea_orm::{Fence, FencedLimits, LockedTransactionExt as _};
+    /// use sea_orm::{ConnectionTrait as _, DatabaseConnection};
+    ///
+    /// # async fn example(db: DatabaseConnection, fence: Fence) -> Result<(), Box<dyn std::error::Error>> {
+    /// let (limits, limit) = (FencedLimits::default(), Duration::from_secs(2));
+    /// db.fenced_transaction(&fence, limits, limit, async |tx| tx.execute_unprepared("UPDATE totals SET n = n + 1").await)
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    fn fenced_transaction<T, E, F>(
+        &self,
+        fence: &Fence,
+        limits: FencedLimits,
+        limit: Duration,
+        body: F,
+    ) -> impl Future<Output = Result<T, LockedError<E>>> + Send
+    where
+        T: Send,
+        E: Send,
+        F: for<'t> TransactionBody<&'t DatabaseTransaction, T, E>;
 }
 
 impl LockedTransactionExt for DatabaseConnection {
@@ -181,9 +225,11 @@ impl LockedTransactionExt for DatabaseConnection {
     where
         T: Send,
         E: Send,
-        F: for<'t> TransactionBody<'t, T, E>,
+        F: for<'t> TransactionBody<&'t DatabaseTransaction, T, E>,
     {
-        once(self, keys.into(), options, body)
+        let request = XactRequest::new(keys).with_mode(options.mode());
+        let wait = move || XactWait::within(request.clone(), options.limit());
+        async move { once(self, wait, body).await }
     }
 
     fn try_locked_transaction<T, E, F>(
@@ -194,12 +240,12 @@ impl LockedTransactionExt for DatabaseConnection {
     where
         T: Send,
         E: Send,
-        F: for<'t> TransactionBody<'t, T, E>,
+        F: for<'t> TransactionBody<&'t DatabaseTransaction, T, E>,
     {
-        let keys = keys.into();
+        let request = XactRequest::new(keys);
         async move {
-            let wait = || XactWait::attempt(XactRequest::new(keys.clone()));
-            match locked(self, wait, &keys, Mode::Exclusive).await? {
+            let wait = || XactWait::attempt(request.clone());
+            match locked(self, wait).await? {
                 Some(open) => run(open, body).await.map(Some),
                 None => Ok(None),
             }
@@ -216,12 +262,36 @@ impl LockedTransactionExt for DatabaseConnection {
     where
         T: Send,
         E: Error + Send + 'static,
-        F: for<'t> TransactionBody<'t, T, E> + Clone,
+        F: for<'t> TransactionBody<&'t DatabaseTransaction, T, E> + Clone,
     {
-        let keys = keys.into();
-        retry::run(attempts, move || {
-            once(self, keys.clone(), options.clone(), body.clone())
-        })
+        let request = XactRequest::new(keys).with_mode(options.mode());
+        async move {
+            let wait = || XactWait::within(request.clone(), options.limit());
+            for failed in 1..attempts.get() {
+                match once(self, wait, body.clone()).await {
+                    Err(error) if error.is_worth_another_run(is_conflict) => sleep(pause_after(failed)).await,
+                    done => return done,
+                }
+            }
+            once(self, wait, body).await
+        }
+    }
+
+    fn fenced_transaction<T, E, F>(
+        &self,
+        fence: &Fence,
+        limits: FencedLimits,
+        limit: Duration,
+        body: F,
+    ) -> impl Future<Output = Result<T, LockedError<E>>> + Send
+    where
+        T: Send,
+        E: Send,
+        F: for<'t> TransactionBody<&'t DatabaseTransaction, T, E>,
+    {
+        let request = XactRequest::fenced(fence, limits);
+        let wait = move || XactWait::within(request.clone(), Some(limit));
+        async move { once(self, wait, body).await }
     }
 }
 
@@ -234,18 +304,13 @@ mod sealed {
 
 async fn once<T, E, F>(
     database: &DatabaseConnection,
-    keys: KeySet,
-    options: XactOptions,
+    wait: impl Fn() -> XactWait + Send + Sync,
     body: F,
 ) -> Result<T, LockedError<E>>
 where
-    F: for<'t> TransactionBody<'t, T, E>,
+    F: for<'t> TransactionBody<&'t DatabaseTransaction, T, E>,
 {
-    let wait = || {
-        let request = XactRequest::new(keys.clone()).with_mode(options.mode());
-        XactWait::within(request, options.limit())
-    };
-    match locked(database, wait, &keys, options.mode()).await? {
+    match locked(database, wait).await? {
         Some(open) => run(open, body).await,
         None => unreachable!("a wait that is wanted ends with a grant or an error"),
     }
@@ -254,9 +319,7 @@ where
 /// A transaction that has its locks; `None` if an attempt has found them taken.
 async fn locked<E>(
     database: &DatabaseConnection,
-    wait: impl Fn() -> XactWait,
-    keys: &KeySet,
-    mode: Mode,
+    wait: impl Fn() -> XactWait + Send + Sync,
 ) -> Result<Option<Open>, LockedError<E>> {
     let opened = begin::open(database, wait).await;
     let (mut open, tried) = opened.map_err(|error| LockedError::Begin(error.into()))?;
@@ -264,13 +327,13 @@ async fn locked<E>(
     if !wire::run(&open, &mut wait, || true).await? {
         return Ok(None);
     }
-    open.has_locked(keys, mode);
+    open.has_locked(wait.request());
     Ok(Some(open))
 }
 
 async fn run<T, E, F>(open: Open, body: F) -> Result<T, LockedError<E>>
 where
-    F: for<'t> TransactionBody<'t, T, E>,
+    F: for<'t> TransactionBody<&'t DatabaseTransaction, T, E>,
 {
     match body(&open).await {
         Ok(value) => commit(open).await.map(|()| value),

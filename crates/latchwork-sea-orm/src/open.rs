@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use latchwork_core::{Key, Mode, xact::KeySet};
+use latchwork_core::{Key, Mode, xact::XactRequest};
 use sea_orm::{
     DatabaseTransaction, DbErr,
     sqlx::{AssertSqlSafe, Connection as _, Error, Executor as _, PgConnection, PgPool},
@@ -54,8 +54,9 @@ impl Open {
     }
 
     /// Remembers what was granted.
-    pub(crate) fn has_locked(&mut self, keys: &KeySet, mode: Mode) {
-        self.server_side.lock = keys.as_slice().first().map(|key| (*key, mode));
+    pub(crate) fn has_locked(&mut self, request: &XactRequest) {
+        let first = request.keys().as_slice().first();
+        self.server_side.lock = first.map(|key| (*key, request.mode()));
     }
 
     /// Gives the connection back after an end in order.

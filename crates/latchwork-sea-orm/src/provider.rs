@@ -90,7 +90,7 @@ impl TxProvider for SeaOrmTx {
         };
         match granted {
             Ok(true) => {
-                open.has_locked(&keys, request.mode());
+                open.has_locked(&XactRequest::new(keys.clone()).with_mode(request.mode()));
                 Ok(Some(PooledTx::new(open, request.answer_within())))
             }
             Ok(false) | Err(XactLockError::TimedOut { .. }) => {

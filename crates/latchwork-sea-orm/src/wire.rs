@@ -81,13 +81,14 @@ fn answer(rows: u64) -> &'static str {
 }
 
 /// All that the core knows of, and the levels of isolation that it refuses.
-const ANSWERS: [&str; 9] = [
+const ANSWERS: [&str; 10] = [
     "granted",
     "busy",
     "cancelled",
     "deadlock",
     "full",
     "standby",
+    "superseded",
     "no transaction",
     "isolation repeatable read",
     "isolation serializable",
@@ -97,7 +98,11 @@ pub(crate) const NOT_POSTGRES: &str = "this is no connection to PostgreSQL, wher
 
 #[cfg(test)]
 mod tests {
-    use latchwork_core::{Key, xact::XactRequest};
+    use latchwork_core::{
+        Key, Mode,
+        fence::Fence,
+        xact::{FencedLimits, XactRequest},
+    };
 
     use super::*;
 
@@ -107,8 +112,11 @@ mod tests {
 
     #[test]
     fn every_number_of_rows_means_an_answer_that_the_core_knows() {
+        let fence = Fence::fresh(Key::bigint(1), Mode::Exclusive);
         for rows in 1..=ANSWERS.len() as u64 {
-            let heard = attempt().answered(answer(rows));
+            // It can hear all of them.
+            let request = XactRequest::fenced(&fence, FencedLimits::default());
+            let heard = XactWait::attempt(request).answered(answer(rows));
             assert!(!matches!(heard, Err(XactLockError::NoAnswer { .. })), "{rows}");
         }
         for rows in [0, ANSWERS.len() as u64 + 1, u64::MAX] {

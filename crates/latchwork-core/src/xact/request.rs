@@ -50,6 +50,12 @@ impl XactRequest {
         }
     }
 
+    /// How the keys are locked.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
     /// The keys.
     #[must_use]
     pub const fn keys(&self) -> &KeySet {

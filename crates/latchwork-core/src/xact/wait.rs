@@ -124,9 +124,10 @@ impl XactWait {
                 return Err(XactLockError::LockTableFull { keys, source });
             }
             Outcome::Superseded => {
-                let key = self.request.fence.map(|(fence, _)| fence.key());
-                let key = key.expect("only a fence that was to be proved can be superseded");
-                return Err(XactLockError::Superseded { key });
+                return Err(match self.request.fence {
+                    Some((fence, _)) => XactLockError::Superseded { key: fence.key() },
+                    None => XactLockError::NoAnswer { keys: keys() },
+                });
             }
             Outcome::Standby => return Err(XactLockError::Standby { keys: keys() }),
             Outcome::NoTransaction => return Err(XactLockError::NoTransaction { keys: keys() }),
@@ -137,6 +138,12 @@ impl XactWait {
             Outcome::Unreadable => return Err(XactLockError::NoAnswer { keys: keys() }),
         };
         Ok(())
+    }
+
+    /// What is asked for.
+    #[must_use]
+    pub const fn request(&self) -> &XactRequest {
+        &self.request
     }
 
     /// Whether the transaction has its locks.

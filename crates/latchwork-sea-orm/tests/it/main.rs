@@ -4,6 +4,7 @@
 
 mod cancelling;
 mod crowds;
+mod fenced;
 mod leftovers;
 mod locked;
 mod locks;
