@@ -1,0 +1,8 @@
+//! The table `stock`.
+
+diesel::table! {
+    stock (item) {
+        item -> Integer,
+        remaining -> Integer,
+    }
+}
