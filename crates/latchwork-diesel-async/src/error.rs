@@ -5,7 +5,6 @@ mod texts;
 use std::error::Error as StdError;
 
 use diesel::result::{DatabaseErrorKind, Error};
-use latchwork_core::xact::{LockedError, XactLockError};
 
 /// Whether the driver says that the connection cannot be used any more.
 pub(crate) fn is_lost(error: &Error) -> bool {
@@ -38,24 +37,8 @@ pub(crate) fn sqlstate(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// Whether running the whole transaction again is the way to get over it: a serialization failure or a deadlock.
-pub(crate) fn is_worth_another_try<E: StdError + 'static>(error: &LockedError<E>) -> bool {
-    match error {
-        LockedError::Lock(error) => chain(error).any(is_conflict),
-        LockedError::Body(error) => chain(error).any(is_conflict),
-        LockedError::Aborted(cause) => chain(&**cause).any(is_conflict),
-        _ => false,
-    }
-}
-
-fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |error| StdError::source(*error))
-}
-
-fn is_conflict(error: &(dyn StdError + 'static)) -> bool {
-    if let Some(error) = error.downcast_ref::<XactLockError>() {
-        return matches!(error, XactLockError::Deadlock { .. });
-    }
+/// Whether an error is a serialization failure or a deadlock.
+pub(crate) fn is_conflict(error: &(dyn StdError + 'static)) -> bool {
     match error.downcast_ref::<Error>() {
         Some(Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _)) => true,
         Some(Error::DatabaseError(_, information)) => texts::is_conflict(information.message()),
@@ -70,7 +53,7 @@ fn is_conflict(error: &(dyn StdError + 'static)) -> bool {
 mod tests {
     use latchwork_core::{
         Key,
-        xact::{XactRequest, XactWait},
+        xact::{LockedError, XactLockError, XactRequest, XactWait},
     };
 
     use super::*;
@@ -109,14 +92,14 @@ mod tests {
             OrderError::Shown(unknown("Verklemmung (Deadlock) entdeckt")),
             OrderError::Shown(unknown("could not serialize access due to concurrent update")),
         ] {
-            assert!(is_worth_another_try(&LockedError::Body(error)));
+            assert!(LockedError::Body(error).is_worth_another_run(is_conflict));
         }
         for error in [
             lock("cancelled"),
             OrderError::Database(unknown("the row says: deadlock detected")),
             OrderError::Shown(Error::NotFound),
         ] {
-            assert!(!is_worth_another_try(&LockedError::Body(error)));
+            assert!(!LockedError::Body(error).is_worth_another_run(is_conflict));
         }
     }
 
@@ -124,8 +107,8 @@ mod tests {
     fn what_was_not_committed_for_a_conflict_is_worth_another_try_and_an_unknown_outcome_is_not() {
         let conflict = || said(DatabaseErrorKind::SerializationFailure, "in any words").into();
         type Ended = LockedError<OrderError>;
-        assert!(is_worth_another_try(&Ended::Aborted(conflict())));
-        assert!(!is_worth_another_try(&Ended::OutcomeUnknown(conflict())));
-        assert!(!is_worth_another_try(&Ended::Begin(conflict())));
+        assert!(Ended::Aborted(conflict()).is_worth_another_run(is_conflict));
+        assert!(!Ended::OutcomeUnknown(conflict()).is_worth_another_run(is_conflict));
+        assert!(!Ended::Begin(conflict()).is_worth_another_run(is_conflict));
     }
 }

@@ -1,5 +1,4 @@
 mod begins;
-mod body;
 
 use std::{error::Error as StdError, future::Future, num::NonZeroU32, time::Duration};
 
@@ -10,13 +9,13 @@ use diesel_async::pooled_connection::bb8;
 use diesel_async::pooled_connection::deadpool;
 use latchwork_core::{
     fence::Fence,
-    xact::{FencedLimits, KeySet, LockedError, XactOptions, XactRequest, XactWait},
+    xact::{FencedLimits, KeySet, LockedError, XactOptions, XactRequest, XactWait, pause_after},
 };
 use tokio::time::sleep;
 
-use crate::error::is_worth_another_try;
+use crate::error::is_conflict;
 
-pub use body::TransactionBody;
+pub use latchwork_core::xact::TransactionBody;
 
 /// Transactions that begin with a lock. Implemented for `&mut AsyncPgConnection`, and for `&Pool` of deadpool and bb8 with
 /// the features of these names; and so at hand on a pool, a connection of one, and an `AsyncPgConnection`. Nobody else can.
@@ -185,9 +184,9 @@ pub trait LockedTransactionExt: begins::Begins {
     {
         let wait = waiting(keys.into(), options);
         async move {
-            for attempt in 1..attempts.get() {
+            for failed in 1..attempts.get() {
                 match self.locked(&wait, body.clone()).await {
-                    Err(error) if is_worth_another_try(&error) => sleep(pause(attempt)).await,
+                    Err(error) if error.is_worth_another_run(is_conflict) => sleep(pause_after(failed)).await,
                     done => return done,
                 }
             }
@@ -254,10 +253,3 @@ fn waiting(keys: KeySet, options: XactOptions) -> impl Fn() -> XactWait + Send +
     let request = XactRequest::new(keys).with_mode(options.mode());
     move || XactWait::within(request.clone(), options.limit())
 }
-
-/// From 2.5 ms up, half as long or half as much again.
-fn pause(attempt: u32) -> Duration {
-    PAUSE.mul_f64(f64::from(attempt.min(20)) * (0.5 + fastrand::f64()))
-}
-
-const PAUSE: Duration = Duration::from_millis(5);
