@@ -11,6 +11,7 @@ mod holders;
 mod http;
 mod inspection;
 mod keys;
+mod libraries;
 mod losses;
 mod onlooker;
 mod outages;
