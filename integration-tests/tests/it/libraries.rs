@@ -4,8 +4,10 @@
 
 mod deadpool;
 mod diesel;
+mod diesel_async;
 mod exclusion;
 mod mixed;
+mod sea_orm;
 mod sessions;
 mod sqlx;
 
@@ -46,6 +48,8 @@ fn every(url: &str) -> Vec<&'static dyn Library> {
     vec![
         kept(deadpool::Deadpool::connect(url)),
         kept(diesel::Diesel::connect(url)),
+        kept(diesel_async::DieselAsync::connect(url)),
+        kept(sea_orm::SeaOrm::connect(url)),
         kept(sqlx::Sqlx::connect(url)),
     ]
 }
