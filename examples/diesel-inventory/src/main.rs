@@ -38,7 +38,9 @@ fn reserve(pool: &Connections) -> Result<bool, Failure> {
     // One at a time for each row of the table, in all processes.
     let key = Key::row("stock", ITEM)?;
     let options = XactOptions::within(Duration::from_secs(30));
-    Ok(pool.get()?.locked_transaction(key, options, take_one)?)
+    Ok(pool
+        .get()?
+        .locked_transaction(key, options, |connection| take_one(connection))?)
 }
 
 fn take_one(connection: &mut PgConnection) -> QueryResult<bool> {

@@ -8,8 +8,8 @@ use std::{
 use latchwork_core::{
     Clock, Key, Locks, LocksOptions,
     engine::{
-        AcquireRequest, AnnounceRequest, Engine, EngineError, EngineErrorKind, EngineEvents, ReleaseRequest,
-        SlotsRequest,
+        AcquireRequest, AnnounceRequest, Engine, EngineError, EngineErrorKind, EngineEvents, FencedRequest,
+        ReleaseRequest, SlotsRequest,
     },
 };
 use tokio::sync::oneshot;
@@ -63,6 +63,13 @@ impl Engine for Dead {
                 let _ = request.reply.candidates();
                 request.reply.send(Err(EngineError::new(error)));
             }
+            None => self.keep(request),
+        }
+    }
+
+    fn acquire_fenced(&self, request: FencedRequest) {
+        match self.error {
+            Some(error) => request.reply.send(Err(EngineError::new(error))),
             None => self.keep(request),
         }
     }
