@@ -4,7 +4,8 @@
 //! There is nothing to release and nothing to lose, and it works through a pooler in transaction mode.
 //!
 //! - [`LockedTransactionExt`] opens a transaction that holds its locks, runs a closure in it, and commits. What has not
-//!   been committed is never reported as if it had been.
+//!   been committed is never reported as if it had been. It can prove a [`Fence`] instead, so that the work of a lock of
+//!   session scope cannot be stored once that is lost.
 //! - [`XactLockExt`] takes locks in a transaction that is open already.
 //!
 //! Both are there on every connection to PostgreSQL that diesel has: `PgConnection`, a connection of an r2d2 pool, and

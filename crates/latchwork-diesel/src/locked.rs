@@ -39,8 +39,8 @@ pub trait LockedTransactionExt: sealed::Transacts {
     ///
     /// - [`LockedError::Lock`] with [`TimedOut`](XactLockError::TimedOut) when the limit ran out. If the connection
     ///   turns out to have ended, it is [`ConnectionLost`](XactLockError::ConnectionLost) here, or `Begin`.
-    /// - [`LockedError::Begin`] if a transaction is open already. One that was begun by an SQL text, so that diesel does
-    ///   not know of it, is rolled back. A test transaction is one too.
+    /// - [`LockedError::Begin`] if a transaction is open already. One that was begun by an SQL text, so that diesel
+    ///   does not know of it, is rolled back. A test transaction is one too.
     /// - [`LockedError::Body`], the body's own error.
     /// - [`LockedError::Aborted`] if the body says `Ok` though one of its statements had failed, or if the server
     ///   refuses the commit. Nothing was stored.
@@ -164,11 +164,12 @@ pub trait LockedTransactionExt: sealed::Transacts {
         self.locked_transaction(keys, options, body)
     }
 
-    /// Runs the body in a transaction that has [proved](latchwork_core::fence) a fence: it commits before any later grant
-    /// of the lock is handed out, or not at all.
+    /// Runs the body in a transaction that has [proved](latchwork_core::fence) a fence: it commits before any later
+    /// grant of the lock is handed out, or not at all.
     ///
     /// The limits say after what time the server ends it, so that one that is paused does not keep the next holder
-    /// waiting. The proof is waited for for at most `limit`; it is the first thing after BEGIN, and costs two round trips.
+    /// waiting. The proof is waited for for at most `limit`; it is the first thing after BEGIN, and costs two round
+    /// trips.
     ///
     /// # Errors
     ///

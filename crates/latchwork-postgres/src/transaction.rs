@@ -50,8 +50,8 @@ pub use latchwork_core::xact::{KeySet, XactLockError};
 /// # }
 /// ```
 pub trait XactLockExt: sealed::HasClient {
-    /// Describes an exclusive lock on a key, or on several, which are taken all or none. It is taken by [`within`](XactLock::within) or
-    /// [`without_limit`](XactLock::without_limit).
+    /// Describes an exclusive lock on a key, or on several, which are taken all or none. It is taken by
+    /// [`within`](XactLock::within) or [`without_limit`](XactLock::without_limit).
     fn xact_lock(&self, keys: impl Into<KeySet>) -> XactLock<'_> {
         XactLock::new(self.driver_client(), XactRequest::new(keys))
     }
@@ -61,16 +61,17 @@ pub trait XactLockExt: sealed::HasClient {
         XactLock::new(self.driver_client(), XactRequest::new(keys).with_mode(Mode::Shared))
     }
 
-    /// Describes the proof of a [`Fence`](latchwork_core::fence::Fence): from it on until the transaction ends, no later
-    /// grant of that lock is handed out. It has to be the first thing that the transaction does, not under a savepoint, and
-    /// in READ COMMITTED. A limit that is too short for the server's answer proves nothing.
+    /// Describes the proof of a [`Fence`]: from it on until the transaction ends, no later grant of that lock is handed
+    /// out. It has to be the first thing that the transaction does, not under a savepoint, and in READ COMMITTED. A
+    /// limit that is too short for the server's answer proves nothing.
     ///
     /// [`XactLockError::Superseded`] says that the grant is not in force any more.
     fn prove_fence(&self, fence: &Fence, limits: FencedLimits) -> XactLock<'_> {
         XactLock::new(self.driver_client(), XactRequest::fenced(fence, limits))
     }
 
-    /// Takes an exclusive lock on a key, or on several, if all are free, in one round trip. `false` means that somebody else has one; none is taken then.
+    /// Takes an exclusive lock on a key, or on several, if all are free, in one round trip. `false` means that somebody
+    /// else has one; none is taken then.
     ///
     /// # Cancel safety
     ///

@@ -5,7 +5,8 @@
 //! locks it in the same database: other libraries' transactions, and locks of session scope.
 //!
 //! - [`XactLockExt`] takes a lock in a transaction that you have begun.
-//! - [`LockedTransactionExt`] begins, locks, runs a closure, and commits or rolls back.
+//! - [`LockedTransactionExt`] begins, locks, runs a closure, and commits or rolls back; or proves a [`Fence`] instead,
+//!   so that the work of a lock of session scope cannot be stored once that is lost.
 //! - `SqlxTx`, with the feature `http`, opens a transaction for each HTTP request.
 //!
 //! What to know of such locks is told by [`latchwork_core::xact`].

@@ -19,9 +19,9 @@ use crate::{
 /// `PoolConnection` and a `PgConnection`; nobody else can.
 ///
 /// Each begins in READ COMMITTED, so that the work sees what the last holder has committed, and takes its locks before
-/// the body runs. It commits if the body returns Ok, and rolls back if it returns Err or panics; the panic goes on. What
-/// is reported as committed is committed: the server is asked, in the same round trip as COMMIT, whether the transaction
-/// is alive.
+/// the body runs. It commits if the body returns Ok, and rolls back if it returns Err or panics; the panic goes on.
+/// What is reported as committed is committed: the server is asked, in the same round trip as COMMIT, whether the
+/// transaction is alive.
 ///
 /// On a pool, a connection is waited for as the pool's `acquire_timeout` says, which BEGIN counts in; the limit of the
 /// options is for the locks alone. The lock and the work are on one connection, so a pool of one is enough.
@@ -64,8 +64,8 @@ pub trait LockedTransactionExt: sealed::Begins {
     ///
     /// May be dropped at any time; unless COMMIT was sent already, nothing is stored then. The transaction is rolled
     /// back as soon as the server is done with the statement that it is at: a wait ends with its slice of about 1
-    /// second. A pool has the connection back then. A statement of the body that runs on for 2 seconds is ended together
-    /// with its session; on a connection that was lent it runs to its end.
+    /// second. A pool has the connection back then. A statement of the body that runs on for 2 seconds is ended
+    /// together with its session; on a connection that was lent it runs to its end.
     ///
     /// # Errors
     ///
@@ -183,8 +183,8 @@ pub trait LockedTransactionExt: sealed::Begins {
         }
     }
 
-    /// Runs the body in a transaction that has [proved](latchwork_core::fence) a fence: it commits before any later grant
-    /// of the lock is handed out, or not at all.
+    /// Runs the body in a transaction that has [proved](latchwork_core::fence) a fence: it commits before any later
+    /// grant of the lock is handed out, or not at all.
     ///
     /// The limits say after what time the server ends it, so that one that is paused does not keep the next holder
     /// waiting. The proof is waited for for at most `limit`; it is the first thing after BEGIN.
@@ -195,8 +195,8 @@ pub trait LockedTransactionExt: sealed::Begins {
     ///
     /// # Errors
     ///
-    /// [`LockedError::Lock`] with [`Superseded`](latchwork_core::xact::XactLockError::Superseded) if the grant is not in
-    /// force any more: the body did not run. Otherwise as [`locked_transaction`](Self::locked_transaction).
+    /// [`LockedError::Lock`] with [`Superseded`](latchwork_core::xact::XactLockError::Superseded) if the grant is not
+    /// in force any more: the body did not run. Otherwise as [`locked_transaction`](Self::locked_transaction).
     ///
     /// # Examples
     ///

@@ -16,32 +16,33 @@ use super::{DeadpoolTx, PooledTx, begin};
 /// How long COMMIT and ROLLBACK may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Transactions that hold locks from their beginning to their end, on connections of a pool. Nobody else can implement it.
+/// Transactions that hold locks from their beginning to their end, on connections of a pool. Nobody else can implement
+/// it.
 ///
-/// The body gets the transaction, with its locks held. It must leave COMMIT and ROLLBACK to the method, which finds out if
-/// it does not. For a savepoint it sends `SAVEPOINT`.
+/// The body gets the transaction, with its locks held. It must leave COMMIT and ROLLBACK to the method, which finds out
+/// if it does not. For a savepoint it sends `SAVEPOINT`.
 ///
-/// BEGIN travels with the first statement of the lock, and COMMIT with the question whether the transaction is alive: with
-/// a free lock there is no round trip more than without one.
+/// BEGIN travels with the first statement of the lock, and COMMIT with the question whether the transaction is alive:
+/// with a free lock there is no round trip more than without one.
 ///
 /// # Cancel safety
 ///
-/// The futures may be dropped at any time. The transaction's connection is closed then, which rolls it back, and the pool
-/// has room for another; a statement that waits for a lock ends with its slice, after about a second. A COMMIT that was
-/// sent goes on.
+/// The futures may be dropped at any time. The transaction's connection is closed then, which rolls it back, and the
+/// pool has room for another; a statement that waits for a lock ends with its slice, after about a second. A COMMIT
+/// that was sent goes on.
 pub trait LockedTransactionExt: sealed::Opens {
-    /// Begins a READ COMMITTED transaction, takes the locks, runs the body, and commits if it says `Ok`. If it says `Err`,
-    /// the transaction is rolled back; if it panics, its connection is closed, and the panic goes on.
+    /// Begins a READ COMMITTED transaction, takes the locks, runs the body, and commits if it says `Ok`. If it says
+    /// `Err`, the transaction is rolled back; if it panics, its connection is closed, and the panic goes on.
     ///
     /// # Errors
     ///
     /// - [`LockedError::Begin`] if there is no connection to be had, or no transaction could be begun.
     /// - [`LockedError::Lock`] with [`TimedOut`](latchwork_core::xact::XactLockError::TimedOut) when the limit ran out.
     /// - [`LockedError::Body`], the body's own error.
-    /// - [`LockedError::Aborted`] if the body says `Ok` though one of its statements had failed, or if the server refuses the
-    ///   commit. Nothing was stored.
-    /// - [`LockedError::OutcomeUnknown`] if the connection ended during the commit, or the body has ended the transaction
-    ///   itself.
+    /// - [`LockedError::Aborted`] if the body says `Ok` though one of its statements had failed, or if the server
+    ///   refuses the commit. Nothing was stored.
+    /// - [`LockedError::OutcomeUnknown`] if the connection ended during the commit, or the body has ended the
+    ///   transaction itself.
     ///
     /// # Examples
     ///
@@ -78,12 +79,13 @@ pub trait LockedTransactionExt: sealed::Opens {
         async move { locked(pool, &wait, body).await }
     }
 
-    /// Does the same if all of the keys are free, with exclusive locks; `Ok(None)` if others have one of them. Nothing is
-    /// waited for, and the body has not run then.
+    /// Does the same if all of the keys are free, with exclusive locks; `Ok(None)` if others have one of them. Nothing
+    /// is waited for, and the body has not run then.
     ///
     /// # Errors
     ///
-    /// As [`locked_transaction`](Self::locked_transaction), never [`TimedOut`](latchwork_core::xact::XactLockError::TimedOut).
+    /// As [`locked_transaction`](Self::locked_transaction), never
+    /// [`TimedOut`](latchwork_core::xact::XactLockError::TimedOut).
     fn try_locked_transaction<T, E, B>(
         &self,
         keys: impl Into<KeySet>,
@@ -98,8 +100,8 @@ pub trait LockedTransactionExt: sealed::Opens {
         run(self.pool(), move || XactWait::attempt(request.clone()), body)
     }
 
-    /// Does the same as [`locked_transaction`](Self::locked_transaction), and again from the beginning if a serialization
-    /// failure (40001) or a deadlock (40P01) ended it, in the lock, the body or the commit.
+    /// Does the same as [`locked_transaction`](Self::locked_transaction), and again from the beginning if a
+    /// serialization failure (40001) or a deadlock (40P01) ended it, in the lock, the body or the commit.
     ///
     /// There are `attempts` runs at most, with a random pause of 5 to 160 ms after each that failed; each has the whole
     /// limit for its locks. The body is cloned for each run, and what it does outside of its transaction it does again.
@@ -152,13 +154,13 @@ pub trait LockedTransactionExt: sealed::Opens {
         }
     }
 
-    /// Runs the body in a transaction that has [proved](latchwork_core::fence) a fence: it commits before any later grant of
-    /// the lock is handed out, or not at all. The proof is waited for for at most `limit`.
+    /// Runs the body in a transaction that has [proved](latchwork_core::fence) a fence: it commits before any later
+    /// grant of the lock is handed out, or not at all. The proof is waited for for at most `limit`.
     ///
     /// # Errors
     ///
-    /// As [`locked_transaction`](Self::locked_transaction); [`Superseded`](latchwork_core::xact::XactLockError::Superseded) if the grant is not in force any
-    /// more.
+    /// As [`locked_transaction`](Self::locked_transaction);
+    /// [`Superseded`](latchwork_core::xact::XactLockError::Superseded) if the grant is not in force any more.
     fn fenced_transaction<T, E, B>(
         &self,
         fence: &Fence,
