@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use latchwork_harness::Cluster;
+use latchwork_harness::{Cluster, Proxy};
 
 use super::assert_works;
 use crate::holders::Holder;
@@ -99,14 +99,18 @@ async fn a_process_that_stands_still_is_put_aside_and_believes_nothing_when_it_g
 async fn a_process_that_stands_still_for_a_moment_goes_on_with_its_lock() {
     let cluster = Cluster::start().unwrap();
     let postgres = connect(&cluster.url(), quick()).await;
-    let mut holder = Holder::start(&cluster.url());
+    let proxy = Proxy::start(cluster.endpoint()).unwrap();
+    let mut holder = Holder::start(&proxy.url());
     holder.ask("acquire job", "acquired");
     holder.stop();
     // Longer than it trusts, shorter than the server does: there is nothing to wait for but the time itself.
     tokio::time::sleep(TRUST + Duration::from_millis(250)).await;
+    // Or the server would confirm it before the process comes to be asked.
+    proxy.freeze();
     holder.tell("held");
     holder.go_on();
     assert_eq!(holder.hear("held "), "false", "nothing has confirmed it yet");
+    proxy.thaw();
     eventually("it is confirmed", async || holder.ask("held", "held ") == "true").await;
     assert!(postgres.locks().try_acquire("job").await.unwrap().is_none());
     assert_eq!(holder.ask("release", "released "), "true");
