@@ -90,7 +90,7 @@ pub trait LockedTransactionExt: begins::Begins {
         T: Send,
         E: Send,
     {
-        let wait = waiting(keys.into(), options);
+        let wait = options.waits_for(keys.into());
         async move { self.locked(&wait, body).await }
     }
 
@@ -182,7 +182,7 @@ pub trait LockedTransactionExt: begins::Begins {
         T: Send,
         E: StdError + Send + 'static,
     {
-        let wait = waiting(keys.into(), options);
+        let wait = options.waits_for(keys.into());
         async move {
             for failed in 1..attempts.get() {
                 match self.locked(&wait, body.clone()).await {
@@ -248,8 +248,3 @@ impl LockedTransactionExt for &deadpool::Pool<AsyncPgConnection> {}
 #[cfg(feature = "bb8")]
 impl LockedTransactionExt for &bb8::Pool<AsyncPgConnection> {}
 impl LockedTransactionExt for &mut AsyncPgConnection {}
-
-fn waiting(keys: KeySet, options: XactOptions) -> impl Fn() -> XactWait + Send + Sync {
-    let request = XactRequest::new(keys).with_mode(options.mode());
-    move || XactWait::within(request.clone(), options.limit())
-}

@@ -55,6 +55,7 @@ mod quiet_slice;
 mod quiet_waker;
 mod rates;
 mod room;
+mod roster;
 pub mod schema;
 mod shared;
 mod sql;

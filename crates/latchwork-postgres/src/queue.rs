@@ -6,10 +6,10 @@ use std::{
 };
 
 use latchwork_core::{Moment, engine::ReleaseRequest};
-use tokio::sync::mpsc;
 
 use crate::{
     connect::ConnectError,
+    roster::Roster,
     shared::{PAUSE_AFTER_FAILURE, Shared},
     sync::lock,
     wait::Wait,
@@ -33,15 +33,11 @@ pub(crate) struct WaiterPool {
 
 #[derive(Debug, Default)]
 struct State {
-    /// All that are open or being opened.
-    waiters: HashMap<u64, mpsc::UnboundedSender<Message>>,
-    /// Those that have nothing to do, the one that was busy last at the end.
-    idle: Vec<u64>,
+    waiters: Roster<Message>,
     /// Which waiter holds the lock of which session.
     holding: HashMap<u64, u64>,
     /// Whether one is being opened.
     opening: bool,
-    next: u64,
     paused_until: Moment,
 }
 
@@ -57,14 +53,9 @@ impl WaiterPool {
     /// it polls meanwhile, since connecting may take longer than its limit.
     pub(crate) fn assign(&self, shared: &Arc<Shared>, wait: Wait) -> Option<Wait> {
         let mut state = lock(&self.state);
-        if let Some(idle) = state.idle.pop()
-            && let Some(waiter) = state.waiters.get(&idle)
-        {
-            return match waiter.send(Message::Wait(wait)) {
-                Err(mpsc::error::SendError(Message::Wait(wait))) => Some(wait),
-                _ => None,
-            };
-        }
+        let Err(Message::Wait(wait)) = state.waiters.tell_idle(Message::Wait(wait)) else {
+            return None;
+        };
         if state.opening
             || state.waiters.len() >= self.limit
             || shared.clock.now() < state.paused_until
@@ -73,10 +64,7 @@ impl WaiterPool {
             return Some(wait);
         }
         state.opening = true;
-        state.next += 1;
-        let number = state.next;
-        let (sender, receiver) = mpsc::unbounded_channel();
-        state.waiters.insert(number, sender);
+        let (number, receiver) = state.waiters.add();
         drop(state);
         shared.spawn(Waiter::new(Arc::clone(shared), number, receiver).run());
         Some(wait)
@@ -85,24 +73,17 @@ impl WaiterPool {
     /// Passes a release on to the waiter session that holds the lock. Returns it if that session has ended.
     pub(crate) fn release(&self, request: ReleaseRequest) -> Option<ReleaseRequest> {
         let state = lock(&self.state);
-        let waiter = state
-            .holding
-            .get(&request.grant.session().id())
-            .and_then(|number| state.waiters.get(number));
-        match waiter {
-            Some(waiter) => match waiter.send(Message::Release(request)) {
-                Err(mpsc::error::SendError(Message::Release(request))) => Some(request),
-                _ => None,
-            },
-            None => Some(request),
+        let Some(waiter) = state.holding.get(&request.grant.session().id()) else {
+            return Some(request);
+        };
+        match state.waiters.tell(*waiter, Message::Release(request)) {
+            Err(Message::Release(request)) => Some(request),
+            _ => None,
         }
     }
 
     pub(crate) fn close(&self) {
-        for waiter in lock(&self.state).waiters.values() {
-            // One that has ended needs no word.
-            let _ = waiter.send(Message::Close);
-        }
+        lock(&self.state).waiters.tell_all(|| Message::Close);
     }
 
     /// Notes which session a waiter holds a lock on.
@@ -117,17 +98,12 @@ impl WaiterPool {
 
     /// Offers a waiter session to whoever waits next.
     pub(crate) fn offer(&self, waiter: u64) {
-        lock(&self.state).idle.push(waiter);
+        lock(&self.state).waiters.offer(waiter);
     }
 
     /// Takes the offer back. Returns false if a wait is on its way already.
     pub(crate) fn take_back(&self, waiter: u64) -> bool {
-        let mut state = lock(&self.state);
-        let at = state.idle.iter().position(|idle| *idle == waiter);
-        if let Some(at) = at {
-            state.idle.remove(at);
-        }
-        at.is_some()
+        lock(&self.state).waiters.take_back(waiter)
     }
 
     /// Notes that the session that was being opened is open, or could not be opened.
@@ -138,8 +114,7 @@ impl WaiterPool {
     /// Forgets a waiter session that has ended.
     pub(crate) fn ended(&self, waiter: u64) {
         let mut state = lock(&self.state);
-        state.waiters.remove(&waiter);
-        state.idle.retain(|idle| *idle != waiter);
+        state.waiters.remove(waiter);
         state.holding.retain(|_, holder| *holder != waiter);
     }
 

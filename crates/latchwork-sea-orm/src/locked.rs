@@ -227,8 +227,7 @@ impl LockedTransactionExt for DatabaseConnection {
         E: Send,
         F: for<'t> TransactionBody<&'t DatabaseTransaction, T, E>,
     {
-        let request = XactRequest::new(keys).with_mode(options.mode());
-        let wait = move || XactWait::within(request.clone(), options.limit());
+        let wait = options.waits_for(keys.into());
         async move { once(self, wait, body).await }
     }
 
@@ -264,11 +263,10 @@ impl LockedTransactionExt for DatabaseConnection {
         E: Error + Send + 'static,
         F: for<'t> TransactionBody<&'t DatabaseTransaction, T, E> + Clone,
     {
-        let request = XactRequest::new(keys).with_mode(options.mode());
+        let wait = options.waits_for(keys.into());
         async move {
-            let wait = || XactWait::within(request.clone(), options.limit());
             for failed in 1..attempts.get() {
-                match once(self, wait, body.clone()).await {
+                match once(self, &wait, body.clone()).await {
                     Err(error) if error.is_worth_another_run(is_conflict) => sleep(pause_after(failed)).await,
                     done => return done,
                 }

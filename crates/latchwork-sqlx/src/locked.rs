@@ -84,7 +84,7 @@ pub trait LockedTransactionExt: sealed::Begins {
         T: Send,
         E: Send,
     {
-        let wait = waiting(keys.into(), options);
+        let wait = options.waits_for(keys.into());
         async move { self.locked(&wait, body).await }
     }
 
@@ -171,7 +171,7 @@ pub trait LockedTransactionExt: sealed::Begins {
         T: Send,
         E: StdError + Send + 'static,
     {
-        let wait = waiting(keys.into(), options);
+        let wait = options.waits_for(keys.into());
         async move {
             for failed in 1..attempts.get() {
                 match self.locked(&wait, body.clone()).await {
@@ -315,11 +315,6 @@ impl sealed::Begins for &mut PgConnection {
         settle(transaction).await;
         Err(refused)
     }
-}
-
-fn waiting(keys: KeySet, options: XactOptions) -> impl Fn() -> XactWait + Send + Sync {
-    let request = XactRequest::new(keys).with_mode(options.mode());
-    move || XactWait::within(request.clone(), options.limit())
 }
 
 /// Runs what is left of a wait, then the body, and ends the transaction.

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{Cause, XactLockError};
+use super::{Cause, KeySet, XactLockError, XactRequest, XactWait};
 use crate::Mode;
 
 /// How a locked transaction takes its locks. It has to be told how long it may wait.
@@ -45,6 +45,12 @@ impl XactOptions {
             mode: Mode::Shared,
             ..self
         }
+    }
+
+    /// The waits of a transaction for its locks: a new one each time that it is begun.
+    pub fn waits_for(self, keys: KeySet) -> impl Fn() -> XactWait + Send + Sync {
+        let request = XactRequest::new(keys).with_mode(self.mode);
+        move || XactWait::within(request.clone(), self.limit)
     }
 
     /// How the keys are locked.

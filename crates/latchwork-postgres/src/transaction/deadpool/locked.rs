@@ -74,7 +74,7 @@ pub trait LockedTransactionExt: sealed::Opens {
         E: Send,
         B: for<'t> TransactionBody<&'t PooledTx, T, E>,
     {
-        let wait = waiting(keys.into(), options);
+        let wait = options.waits_for(keys.into());
         let pool = self.pool();
         async move { locked(pool, &wait, body).await }
     }
@@ -141,7 +141,7 @@ pub trait LockedTransactionExt: sealed::Opens {
         E: StdError + Send + 'static,
         B: Clone + for<'t> TransactionBody<&'t PooledTx, T, E>,
     {
-        let wait = waiting(keys.into(), options);
+        let wait = options.waits_for(keys.into());
         let pool = self.pool();
         async move {
             for failed in 1..attempts.get() {
@@ -195,11 +195,6 @@ mod sealed {
             self
         }
     }
-}
-
-fn waiting(keys: KeySet, options: XactOptions) -> impl Fn() -> XactWait + Send + Sync {
-    let request = XactRequest::new(keys).with_mode(options.mode());
-    move || XactWait::within(request.clone(), options.limit())
 }
 
 /// As [`run`], with a wait that loses with an error.
