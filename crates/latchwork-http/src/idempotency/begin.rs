@@ -135,10 +135,13 @@ impl<P: TxProvider> Claim<P> {
         };
         let open = self.open(None).await?;
         let (found, open) = self.find(open).await?;
-        match self.answer(found, open).await? {
-            Ok(response) => Ok(Begun::Replay(response)),
-            Err(open) => self.claim(open, guard).await.map(Begun::Run),
-        }
+        let answered = match self.answer(found, open).await {
+            Ok(Err(open)) => return self.claim(open, guard).await.map(Begun::Run),
+            Ok(Ok(response)) => Ok(Begun::Replay(response)),
+            Err(rejection) => Err(rejection),
+        };
+        self.release(guard).await;
+        answered
     }
 
     /// Stores the claim, in a task of its own: if whoever asked leaves meanwhile, nothing was done, and the claim is
@@ -147,8 +150,10 @@ impl<P: TxProvider> Claim<P> {
         let (claimed, asks) = oneshot::channel();
         let claiming = async move {
             let stored = self.keep(open, Kept::Begun).await;
+            let claim = Claimed::new(IdempotentRun::new(self, Work::Outside(guard)));
+            // One that failed may be stored all the same, or will be, and is taken back as one that nobody waits for.
             // Whoever asked may have left, and may leave between this and its next poll.
-            let _ = claimed.send(stored.map(|()| Claimed::new(IdempotentRun::new(self, Work::Outside(guard)))));
+            let _ = claimed.send(stored.map_err(not_begun).map(|()| claim));
         };
         spawn(claiming.in_current_span());
         match asks.await {
@@ -173,8 +178,13 @@ impl<P: TxProvider> Claim<P> {
         }
     }
 
+    /// Before the answer leaves, so that one who asks again does not meet our own lock.
+    pub(super) async fn release(&self, guard: Guard) {
+        let _ = timeout(self.terms.answer_within, guard.release()).await;
+    }
+
     /// A transaction that has the key's lock.
-    pub(super) async fn open(&self, wait: Option<Duration>) -> Result<OpenTx<P>, Rejection> {
+    async fn open(&self, wait: Option<Duration>) -> Result<OpenTx<P>, Rejection> {
         let mut request = TxRequest::new(self.id.lock());
         if let Some(limit) = wait {
             request = request.with_wait(limit);
@@ -219,6 +229,12 @@ impl<P: TxProvider> Claim<P> {
         // Before the answer leaves, so that one who asks again does not meet our own lock.
         open.end(false, self.terms.answer_within).await?;
         answer.map(Ok)
+    }
+
+    /// Stores what is to be kept in a transaction of its own.
+    pub(super) async fn store_apart(&self, kept: Kept) -> Result<(), Rejection> {
+        let open = self.open(Some(self.terms.answer_within)).await?;
+        self.keep(open, kept).await
     }
 
     /// Stores what is to be kept, and commits, in a task of its own.
@@ -288,6 +304,16 @@ async fn store_and_commit<P: TxProvider>(
         warn!(target: "latchwork::http", error, "the response to a request could not be kept");
     }
     ended
+}
+
+/// Where the claim of a request may have been stored or not, its handler has not run.
+fn not_begun(rejection: Rejection) -> Rejection {
+    match rejection.kind() {
+        RejectionKind::TransactionUnknown | RejectionKind::TransactionLost => {
+            Rejection::new(RejectionKind::Unavailable).with_source(rejection)
+        }
+        _ => rejection,
+    }
 }
 
 fn unreadable(error: TxError) -> Rejection {

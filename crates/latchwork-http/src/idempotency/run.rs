@@ -4,11 +4,12 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use latchwork_core::Guard;
-use tokio::{spawn, time::timeout};
+use tokio::{spawn, sync::oneshot, time::sleep};
 use tracing::{Instrument, warn};
 
 use super::{begin::Claim, record::StoredResponse, sql::Kept};
@@ -103,8 +104,7 @@ impl<P: TxProvider> IdempotentRun<P> {
             match work {
                 Work::Inside(open) => open.end(false, limit).await,
                 Work::Outside(guard) => {
-                    // Before the answer leaves, so that one who asks again does not meet our own lock.
-                    let _ = timeout(limit, guard.release()).await;
+                    claim.release(guard).await;
                     Ok(())
                 }
             }
@@ -138,19 +138,24 @@ impl<P: TxProvider> IdempotentRun<P> {
     }
 }
 
-/// Stores the end of a handler that has worked elsewhere. The lock is held until that is stored.
+/// Stores the end of a handler that has worked elsewhere. The lock is held until that is stored: where it cannot be done
+/// at once, as with a pool that is busy, it is tried again behind the answer.
 async fn keep_outside<P: TxProvider>(claim: Claim<P>, guard: Guard, kept: Kept) -> Result<(), Rejection> {
+    let (told, first) = oneshot::channel();
     let storing = async move {
-        let limit = claim.terms.answer_within;
-        let stored = match claim.open(Some(limit)).await {
-            Ok(open) => claim.keep(open, kept).await,
-            Err(rejection) => Err(rejection),
-        };
-        // Before the answer leaves, so that one who asks again does not meet our own lock.
-        let _ = timeout(limit, guard.release()).await;
-        stored
+        let stored = claim.store_apart(kept.clone()).await;
+        // Whoever asked may have gone.
+        if stored.as_ref().is_err_and(may_pass) {
+            let _ = told.send(stored);
+            store_later(&claim, &guard, kept).await;
+            claim.release(guard).await;
+        } else {
+            claim.release(guard).await;
+            let _ = told.send(stored);
+        }
     };
-    match spawn(storing.in_current_span()).await {
+    spawn(storing.in_current_span());
+    match first.await {
         Ok(stored) => stored.map_err(|rejection| not_kept().with_source(rejection)),
         Err(error) => {
             warn!(target: "latchwork::http", %error, "the response to a request was not kept");
@@ -158,6 +163,31 @@ async fn keep_outside<P: TxProvider>(claim: Claim<P>, guard: Guard, kept: Kept) 
         }
     }
 }
+
+async fn store_later<P: TxProvider>(claim: &Claim<P>, guard: &Guard, kept: Kept) {
+    for _ in 0..TRIES {
+        sleep(PAUSE).await;
+        if !guard.is_held() || !claim.store_apart(kept.clone()).await.as_ref().is_err_and(may_pass) {
+            return;
+        }
+    }
+}
+
+/// Whether a record that was not stored may be stored a little later.
+fn may_pass(rejection: &Rejection) -> bool {
+    matches!(
+        rejection.kind(),
+        RejectionKind::Unavailable
+            | RejectionKind::IdempotencyInFlight
+            | RejectionKind::TransactionLost
+            | RejectionKind::TransactionUnknown
+    )
+}
+
+/// How often an end that could not be stored is tried again, and how long after the last time. All that while its lock says
+/// that somebody is at it.
+const TRIES: u32 = 30;
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The handler has worked, whatever the database says: neither that nothing was done nor to ask again.
 fn not_kept() -> Rejection {

@@ -46,7 +46,7 @@ pub(super) enum Found {
 }
 
 /// What is kept of a request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Kept {
     Response(StoredResponse),
     Tombstone(StatusCode),

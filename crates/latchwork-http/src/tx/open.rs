@@ -13,23 +13,34 @@ use tracing::warn;
 use super::{TxError, TxProvider, TxSlot, in_task, slot::Closed};
 use crate::{Rejection, RejectionKind};
 
-/// An open transaction of a request, with its lock. Dropped, it is rolled back in a task of its own.
+/// An open transaction of a request, with its lock. Dropped, it is rolled back in a task of its own, or at its end by
+/// whoever has opened it.
 #[must_use = "the transaction is rolled back when this is dropped"]
 pub struct OpenTx<P: TxProvider> {
     slot: Arc<TxSlot<P::Tx>>,
     /// Opened by somebody else, who ends it.
     joined: bool,
+    /// For who has opened it to commit.
+    ended_well: bool,
 }
 
 impl<P: TxProvider> OpenTx<P> {
     /// Guards a transaction that was just begun. Called in a Tokio runtime.
     pub(crate) fn new(tx: P::Tx) -> Self {
         let slot = Arc::new(TxSlot::new::<P>(tx));
-        Self { slot, joined: false }
+        Self {
+            slot,
+            joined: false,
+            ended_well: false,
+        }
     }
 
     pub(super) const fn joined(slot: Arc<TxSlot<P::Tx>>) -> Self {
-        Self { slot, joined: true }
+        Self {
+            slot,
+            joined: true,
+            ended_well: false,
+        }
     }
 
     /// Where handlers find it: to be put into the request's extensions.
@@ -62,11 +73,9 @@ impl<P: TxProvider> OpenTx<P> {
     }
 }
 
-async fn end<P: TxProvider>(open: OpenTx<P>, commit: bool, limit: Duration) -> Result<(), Rejection> {
+async fn end<P: TxProvider>(mut open: OpenTx<P>, commit: bool, limit: Duration) -> Result<(), Rejection> {
     if open.joined {
-        if !commit {
-            open.slot.roll_back_at_end();
-        }
+        open.ended_well = commit;
         return Ok(());
     }
     let (tx, rollback_only) = open.take()?;
@@ -93,6 +102,9 @@ async fn end<P: TxProvider>(open: OpenTx<P>, commit: bool, limit: Duration) -> R
 impl<P: TxProvider> Drop for OpenTx<P> {
     fn drop(&mut self) {
         if self.joined {
+            if !self.ended_well {
+                self.slot.roll_back_at_end();
+            }
             return;
         }
         if let Closed::Idle { tx, .. } = self.slot.close() {

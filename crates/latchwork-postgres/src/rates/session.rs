@@ -24,6 +24,7 @@ use super::{
     asked::Asked,
     batch::{Arguments, Batch, Part},
     inbox::{Inbox, Wake},
+    sql,
     statements::Statements,
     sweep::{self, Sweep},
 };
@@ -161,6 +162,8 @@ impl RateSession {
 
     async fn work(&self, shared: &Shared, link: &mut Link, sweep: &mut Sweep) -> Result<(), End> {
         let mut statements = Statements::default();
+        link.ask(|client| async move { client.batch_execute(sql::END_WHAT_IS_HELD_UP).await })
+            .await?;
         // If the table is not there, whoever asks is told.
         let _ = statements.charge(link, 1).await?;
         self.inbox.outage_ended();

@@ -6,9 +6,15 @@
 const NOW: &str = "(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) \
      '1000000'::pg_catalog.float8)::pg_catalog.int8 OPERATOR(pg_catalog.*) '1000'::pg_catalog.int8";
 
-/// How far a theoretical arrival time may lie beyond what its quota reaches, in nanoseconds: one minute. It gets there when
-/// another session has read the clock later, or when the clock was set back.
+/// How far apart the clock readings of two statements at work may be, in nanoseconds: one minute. A theoretical arrival
+/// time may lie so far beyond what its quota reaches, since another session has read the clock later; further only when
+/// the clock was set back. And a row stays for as long after it has ceased to matter, for a statement that was held up
+/// would make it anew by an older clock.
 const SLACK: &str = "'60000000000'::pg_catalog.int8";
+
+/// Has the server end a statement that is held up, as by a row that somebody has locked, long before its reading of the
+/// clock is older than [`SLACK`]: whoever asked was told of an outage by then.
+pub(super) const END_WHAT_IS_HELD_UP: &str = "SET statement_timeout = '20s'";
 
 /// Charges each row, for `quotas` quotas a row, in one statement.
 ///
@@ -92,13 +98,14 @@ fn fits(j: usize) -> String {
     op(&room, "/", &array(step(j), PLACE))
 }
 
-/// Deletes the rows that no longer matter among the next `$3` behind the row (`$1`, `$2`). Returns how many those were,
-/// how many of them are gone, and the last; nothing if another session is at it.
+/// Deletes the rows that have not mattered for a minute among the next `$3` behind the row (`$1`, `$2`). Returns how many
+/// those were, how many of them are gone, and the last; nothing if another session is at it.
 ///
 /// The rows are found in the order of the primary key, since no other index is there: one on the arrival times would
 /// have to be changed by each charge. What somebody is charging is skipped, so that a sweep never waits for anybody. The
 /// lateral query and the row addresses keep the planner from reading the whole table for each page of it.
 pub(super) fn sweep() -> String {
+    let over = op(CLOCK, "-", SLACK);
     format!(
         "WITH turn AS MATERIALIZED (SELECT pg_catalog.pg_try_advisory_xact_lock($4::pg_catalog.int8) AS mine), \
          clock AS MATERIALIZED (SELECT {NOW} AS now), \
@@ -109,8 +116,8 @@ pub(super) fn sweep() -> String {
          doomed AS MATERIALIZED (SELECT r.row FROM page AS p CROSS JOIN LATERAL \
          (SELECT r.ctid AS row FROM latchwork.rate_limits AS r \
          WHERE r.key OPERATOR(pg_catalog.=) p.key AND r.quotas OPERATOR(pg_catalog.=) p.quotas \
-         AND GREATEST(r.tat1, r.tat2, r.tat3, r.tat4) OPERATOR(pg_catalog.<) {CLOCK} \
-         FOR UPDATE OF r SKIP LOCKED) AS r WHERE p.tat OPERATOR(pg_catalog.<) {CLOCK}), \
+         AND GREATEST(r.tat1, r.tat2, r.tat3, r.tat4) OPERATOR(pg_catalog.<) {over} \
+         FOR UPDATE OF r SKIP LOCKED) AS r WHERE p.tat OPERATOR(pg_catalog.<) {over}), \
          gone AS (DELETE FROM latchwork.rate_limits AS r \
          WHERE r.ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT d.row FROM doomed AS d)) RETURNING 1) \
          SELECT (SELECT pg_catalog.count(*) FROM page), (SELECT pg_catalog.count(*) FROM gone), p.key, p.quotas \

@@ -1,6 +1,7 @@
 //! Requests that may be sent again: two instances of one service on one database, for each framework.
 
 mod bodies;
+mod claims;
 mod ends;
 mod external;
 mod instance;

@@ -3,20 +3,21 @@
 use std::time::Duration;
 
 use latchwork_core::rate::Quota;
+use latchwork_harness::Proxy;
 use latchwork_postgres::RateOptions;
 
 use super::{assert_shared, installed, patient, process, rarely, rows};
-use crate::onlooker::{Onlooker, eventually, loud};
+use crate::onlooker::{Onlooker, SOON, connect, eventually, loud, quick, within};
 
 fn sweeping() -> RateOptions {
     patient().with_sweep_interval(Duration::from_millis(50))
 }
 
-/// Rows that ceased to matter a second ago, but for one that has `tat4` in an hour.
+/// Rows that ceased to matter more than a minute ago, but for one that has `tat4` in an hour.
 async fn leave_behind(onlooker: &Onlooker, rows: u32) {
     let insert = format!(
         "INSERT INTO latchwork.rate_limits (key, quotas, admitted, tat1, tat2, tat3, tat4) \
-         SELECT i * 900719925474099, i * 2, 1, now - 1000000000, CASE WHEN i % 2 = 0 THEN now - 2000000000 END, NULL, \
+         SELECT i * 900719925474099, i * 2, 1, now - 61000000000, CASE WHEN i % 2 = 0 THEN now - 62000000000 END, NULL, \
          CASE WHEN i = 7 THEN now + 3600000000000 END FROM generate_series(1, {rows}::int8) AS i, \
          (SELECT (date_part('epoch', clock_timestamp()) * 1e9)::int8 AS now) AS clock"
     );
@@ -92,6 +93,46 @@ async fn leave_behind_again(onlooker: &Onlooker) {
     leave_behind(onlooker, 1_000).await;
     let clear = "DELETE FROM latchwork.rate_limits WHERE tat4 IS NOT NULL";
     onlooker.0.batch_execute(clear).await.unwrap();
+}
+
+/// A statement that was held up for so long would make the row anew by the clock that it has read before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_has_ceased_to_matter_within_a_minute_stays() {
+    let (cluster, onlooker) = installed().await;
+    leave_behind(&onlooker, 20).await;
+    let lately = "UPDATE latchwork.rate_limits SET tat1 = tat1 + 31000000000 WHERE quotas <= 6";
+    onlooker.0.batch_execute(lately).await.unwrap();
+    let rates = process(&cluster, sweeping()).await;
+    let old = "SELECT count(*) FROM latchwork.rate_limits WHERE tat4 IS NULL AND quotas BETWEEN 8 AND 40";
+    eventually("the old ones are gone", async || onlooker.number(old).await == 0).await;
+    let late = "SELECT count(*) FROM latchwork.rate_limits WHERE quotas BETWEEN 2 AND 6";
+    assert_eq!(onlooker.number(late).await, 3);
+    rates.close().await;
+}
+
+/// Its reading of the clock would grow old, and move arrival times back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_charge_that_is_held_up_is_ended_by_the_server_though_nobody_waits_for_it() {
+    let (cluster, onlooker) = installed().await;
+    let proxy = Proxy::start(cluster.endpoint()).unwrap();
+    let rates = connect(&proxy.url(), quick()).await.rate_limits(RateOptions::default());
+    eventually("the database decides", async || {
+        rates
+            .check("key", rarely(5), 1)
+            .await
+            .is_ok_and(|decision| !decision.is_degraded())
+    })
+    .await;
+    let holder = Onlooker::new(&cluster.url()).await;
+    let hold = "BEGIN; SELECT 1 FROM latchwork.rate_limits FOR UPDATE";
+    holder.0.batch_execute(hold).await.unwrap();
+    let waits = "EXISTS (SELECT FROM pg_locks WHERE NOT granted)";
+    let asks = tokio::spawn(rates.check("key", rarely(5), 1));
+    eventually("it is held up", async || onlooker.is(waits).await).await;
+    proxy.freeze();
+    assert!(asks.await.unwrap().unwrap().is_degraded());
+    within(SOON * 3, "it is ended", async || !onlooker.is(waits).await).await;
+    holder.0.batch_execute("COMMIT").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

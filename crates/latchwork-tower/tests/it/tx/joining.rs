@@ -1,11 +1,11 @@
 //! A lock in the transaction of a layer outside.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, future::pending, time::Duration};
 
 use axum::{Router, body::Body, routing::post};
 use http::Request;
 use latchwork_core::Key;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tower::{Layer as _, ServiceExt, service_fn};
 
 use super::{
@@ -37,6 +37,26 @@ async fn two_layers_are_one_transaction_with_two_locks() {
 async fn what_the_inner_layer_does_not_commit_the_outer_does_not_either() {
     let database = Database::default();
     assert_eq!(post_to(&database, inner(&database).rollback_only()).await.0, 200);
+    assert_eq!((database.count(), database.asked()), (Count::ROLLED_BACK, 1));
+}
+
+/// As where a time limit between the layers answers in the place of what it has stopped.
+#[tokio::test]
+async fn what_is_dropped_midway_inside_is_not_committed_by_the_outer_layer() {
+    let database = Database::default();
+    let stops = |inner: Layer| {
+        service_fn(move |request: Request<Body>| {
+            let never = service_fn(|_: Request<Body>| pending::<Result<http::Response<Body>, Infallible>>());
+            let midway = inner.layer(never).oneshot(request);
+            async move {
+                let midway = timeout(Duration::from_millis(50), midway).await;
+                assert!(midway.is_err(), "it should be at its handler");
+                Ok::<_, Infallible>(answer(200, &[]))
+            }
+        })
+    };
+    let service = layer(&database).layer(stops(inner(&database)));
+    assert_eq!(read(service.oneshot(request()).await).await.0, 200);
     assert_eq!((database.count(), database.asked()), (Count::ROLLED_BACK, 1));
 }
 
