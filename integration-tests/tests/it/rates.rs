@@ -49,6 +49,16 @@ async fn rows(onlooker: &Onlooker) -> i64 {
     onlooker.number("SELECT count(*) FROM latchwork.rate_limits").await
 }
 
+/// As if more than a minute had passed for the rows that matter no longer. Waits for no row, so that it is part of no
+/// deadlock.
+async fn age(onlooker: &Onlooker) {
+    let age = "UPDATE latchwork.rate_limits SET tat1 = tat1 - 62000000000, tat2 = tat2 - 62000000000 \
+         WHERE ctid = ANY (ARRAY(SELECT ctid FROM latchwork.rate_limits \
+         WHERE GREATEST(tat1, tat2, tat3, tat4) < (date_part('epoch', clock_timestamp()) * 1e9)::int8 \
+         FOR UPDATE SKIP LOCKED))";
+    onlooker.0.batch_execute(age).await.unwrap();
+}
+
 #[track_caller]
 fn assert_shared(decision: &RateDecision) {
     assert!(!decision.is_degraded(), "{decision:?}");

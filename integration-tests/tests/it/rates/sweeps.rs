@@ -6,7 +6,7 @@ use latchwork_core::rate::Quota;
 use latchwork_harness::Proxy;
 use latchwork_postgres::RateOptions;
 
-use super::{assert_shared, installed, patient, process, rarely, rows};
+use super::{age, assert_shared, installed, patient, process, rarely, rows};
 use crate::onlooker::{Onlooker, SOON, connect, eventually, loud, quick, within};
 
 fn sweeping() -> RateOptions {
@@ -74,6 +74,7 @@ async fn a_sweep_takes_nothing_from_keys_that_are_charged_meanwhile() {
         if begun.elapsed().as_millis() % 200 < 20 {
             leave_behind_again(&onlooker).await;
         }
+        age(&onlooker).await;
     }
     let most = 1 + u32::try_from(begun.elapsed().as_millis() / 20).unwrap();
     assert!(
@@ -82,7 +83,11 @@ async fn a_sweep_takes_nothing_from_keys_that_are_charged_meanwhile() {
     );
     let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
     assert_eq!(onlooker.number(deadlocks).await, 0);
-    eventually("all are gone", async || rows(&onlooker).await <= 2).await;
+    eventually("all are gone", async || {
+        age(&onlooker).await;
+        rows(&onlooker).await <= 2
+    })
+    .await;
     assert_eq!(loud(&cluster), Vec::<String>::new());
 }
 
