@@ -69,6 +69,8 @@ enum Source {
     #[default]
     System,
     Manual(Arc<AtomicU64>),
+    #[cfg(test)]
+    Tokio(tokio::time::Instant),
 }
 
 impl Clock {
@@ -91,7 +93,15 @@ impl Clock {
         match &self.0 {
             Source::System => system_now(),
             Source::Manual(nanos) => Moment(nanos.load(Ordering::Acquire)),
+            #[cfg(test)]
+            Source::Tokio(start) => Moment::default().after(start.elapsed()),
         }
+    }
+
+    /// The clock of a paused runtime, whose timers move it.
+    #[cfg(test)]
+    pub(crate) fn of_tokio() -> Self {
+        Self(Source::Tokio(tokio::time::Instant::now()))
     }
 }
 

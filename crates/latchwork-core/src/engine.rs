@@ -7,6 +7,7 @@
 
 mod error;
 mod fenced;
+mod incumbent;
 mod slots;
 
 use std::{
@@ -19,6 +20,7 @@ use tokio::sync::oneshot;
 pub use error::{EngineError, EngineErrorKind};
 pub(crate) use fenced::FencedHold;
 pub use fenced::{FencedGrant, FencedRelease, FencedReply, FencedRequest};
+pub use incumbent::{IncumbentReply, IncumbentRequest};
 pub use slots::{AnnounceReply, AnnounceRequest, Announced, Candidates, SlotsReply, SlotsRequest};
 
 use crate::{
@@ -52,6 +54,9 @@ pub trait Engine: Debug + Send + Sync + 'static {
 
     /// Takes a request for a fenced grant.
     fn acquire_fenced(&self, request: FencedRequest);
+
+    /// Asks who holds a key, in whichever process.
+    fn incumbent(&self, request: IncumbentRequest);
 
     /// Tells other processes that this one uses a pool of slots with some limit, and asks which other limits they told.
     fn announce(&self, request: AnnounceRequest);

@@ -9,6 +9,7 @@
 //! - The engine in [`memory`] keeps locks inside the process. The engine for PostgreSQL is the crate
 //!   `latchwork-postgres`.
 //! - [`fence`] has locks whose holders can run transactions that cannot commit once another holder has begun.
+//! - [`leader`] elects one of the processes that campaign under a name.
 //! - [`xact`] is the other scope: locks that a transaction of the caller's takes, through whichever library.
 //! - [`rate`] limits how often something may happen, over all processes that share a database.
 //!
@@ -37,6 +38,7 @@ pub mod fence;
 mod gate;
 mod guard;
 pub mod key;
+pub mod leader;
 mod locks;
 pub mod memory;
 pub mod migrate;

@@ -15,6 +15,7 @@ use crate::{
     fence::FencedBuilder,
     gate::HandOverBound,
     key::{IntoKey, Key, KeyError, Namespace},
+    leader::LeaderBuilder,
     slots::{Slots, SlotsError},
     stats::Stats,
 };
@@ -143,6 +144,28 @@ impl Locks {
     /// ```
     pub fn acquire_fenced(&self, key: impl IntoKey) -> FencedBuilder {
         FencedBuilder::new(Arc::clone(&self.inner), key.into_key(&self.namespace))
+    }
+
+    /// Begins to campaign for a [leadership](crate::leader): of all processes that campaign under this name, one leads at a
+    /// time. Nothing happens before [`LeaderBuilder::campaign`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use latchwork_core::{Locks, leader::LeaderState};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = Locks::in_memory();
+    /// let candidate = locks.leader("billing").campaign()?;
+    /// let mut states = candidate.watch();
+    /// states.wait_for(|state| matches!(state, LeaderState::Leader(_))).await?;
+    /// assert!(candidate.is_leader());
+    /// candidate.shutdown().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn leader(&self, name: impl IntoKey) -> LeaderBuilder {
+        LeaderBuilder::new(Arc::clone(&self.inner), name.into_key(&self.namespace))
     }
 
     /// A pool of `limit` slots under one name, shared by all processes that name it: at most `limit` permits at once.

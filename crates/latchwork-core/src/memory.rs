@@ -7,7 +7,7 @@ mod state;
 mod tests;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, Weak, atomic::AtomicU64},
 };
 
@@ -16,6 +16,8 @@ use state::{Granted, State};
 
 use crate::{
     engine::Grant,
+    key::Key,
+    leader::Incumbent,
     locks::{Locks, LocksOptions, lock},
     session::SessionHealth,
 };
@@ -87,6 +89,10 @@ struct Shared {
     engines: Mutex<Vec<Weak<MemoryEngine>>>,
     sessions: AtomicU64,
     terms: AtomicU64,
+    /// Which sessions queue for fenced locks, in order.
+    fenced_queues: Mutex<HashMap<Key, VecDeque<u64>>>,
+    /// Who has them, by session.
+    incumbents: Mutex<HashMap<u64, Incumbent>>,
 }
 
 impl Shared {

@@ -2,13 +2,15 @@
 
 use std::{
     fmt,
+    future::pending,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::sleep};
 
 use crate::clock::{Clock, Moment};
 
@@ -78,12 +80,16 @@ impl SessionHealth {
     /// time that it trusts an answer. Once the moment has passed, the engine must first confirm that the session still
     /// holds its locks.
     pub fn trust_until(&self, moment: Moment) {
-        self.belief.trusted_until.store(moment.as_nanos(), Ordering::Release);
+        let before = self.belief.trusted_until.swap(moment.as_nanos(), Ordering::AcqRel);
+        if before <= self.clock.now().as_nanos() {
+            self.belief.changed.notify_waiters();
+        }
     }
 
     /// Takes the trust away without giving the session up.
     pub fn suspend(&self) {
         self.belief.trusted_until.store(0, Ordering::Release);
+        self.belief.changed.notify_waiters();
     }
 
     /// Gives the session up: every lock on it is lost, once and for all.
@@ -122,11 +128,42 @@ impl SessionHealth {
     ///
     /// Dropping the future has no effect.
     pub async fn lost(&self) {
-        let mut changed = std::pin::pin!(self.belief.changed.notified());
-        // Registered before the flag is read, so that a loss in between is not missed.
-        changed.as_mut().enable();
-        if !self.is_lost() {
+        loop {
+            let mut changed = pin!(self.belief.changed.notified());
+            // Registered before the flag is read, so that a loss in between is not missed.
+            changed.as_mut().enable();
+            if self.is_lost() {
+                return;
+            }
             changed.await;
+        }
+    }
+
+    /// Resolves when a lock on this session is not in `state` any more, to the state that it is in then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    pub async fn left(&self, state: HoldState) -> HoldState {
+        loop {
+            let mut changed = pin!(self.belief.changed.notified());
+            changed.as_mut().enable();
+            let now = self.state();
+            if now != state {
+                return now;
+            }
+            // Trust ends by itself.
+            let trusted_until = Moment::from_nanos(self.belief.trusted_until.load(Ordering::Acquire));
+            let lapses = async {
+                match state {
+                    HoldState::Held => sleep(trusted_until.since(self.clock.now())).await,
+                    HoldState::Suspended | HoldState::Lost => pending().await,
+                }
+            };
+            tokio::select! {
+                () = changed => {}
+                () = lapses => {}
+            }
         }
     }
 }
@@ -171,5 +208,21 @@ mod tests {
         health.lose();
         waiting.await.unwrap();
         health.lost().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_change_of_state_is_told_whether_it_was_made_or_came_with_time() {
+        let clock = Clock::of_tokio();
+        let health = SessionHealth::new(1, clock.clone(), clock.now().after(Duration::from_secs(5)));
+        assert_eq!(health.left(HoldState::Held).await, HoldState::Suspended);
+        assert_eq!(clock.now(), Moment::default().after(Duration::from_secs(5)));
+        let (one, _) = tokio::join!(health.left(HoldState::Suspended), async {
+            health.trust_until(clock.now().after(Duration::from_secs(5)));
+        });
+        assert_eq!(one, HoldState::Held);
+        let (one, _) = tokio::join!(health.left(HoldState::Held), async { health.suspend() });
+        assert_eq!(one, HoldState::Suspended);
+        let (one, _) = tokio::join!(health.left(HoldState::Suspended), async { health.lose() });
+        assert_eq!(one, HoldState::Lost);
     }
 }

@@ -6,13 +6,13 @@ use latchwork_core::{
     Clock, Key,
     engine::{
         AcquireRequest, AnnounceRequest, Attempt, Engine, EngineError, EngineErrorKind, EngineEvents, FencedRequest,
-        ReleaseRequest, SlotsRequest,
+        IncumbentRequest, ReleaseRequest, SlotsRequest,
     },
 };
 use tokio::sync::oneshot;
 
 use crate::{
-    inbox::{Parked, is_patient},
+    inbox::{Inquiry, Parked, is_patient},
     shared::Shared,
 };
 
@@ -102,8 +102,17 @@ impl Engine for PostgresEngine {
         self.shared.fenced.assign(&self.shared, request);
     }
 
+    fn incumbent(&self, request: IncumbentRequest) {
+        if let Some(error) = self.refusal(false) {
+            return request.reply.send(Err(error));
+        }
+        let inquiry = Inquiry::Incumbent(request);
+        self.shared.primary().inbox.push(|work| work.inquiries.push(inquiry));
+    }
+
     fn announce(&self, request: AnnounceRequest) {
-        self.shared.primary().inbox.push(|work| work.announces.push(request));
+        let inquiry = Inquiry::Announce(request);
+        self.shared.primary().inbox.push(|work| work.inquiries.push(inquiry));
     }
 
     fn close(&self, done: oneshot::Sender<()>) {

@@ -3,15 +3,12 @@
 use std::{pin::Pin, time::Duration};
 
 use futures_util::future::{JoinAll, MaybeDone, join_all, maybe_done};
-use latchwork_core::{
-    Moment,
-    engine::{AcquireRequest, AnnounceRequest},
-};
+use latchwork_core::{Moment, engine::AcquireRequest};
 
 use crate::{
     batch::{Answer, Batch, Call},
     error::connection_lost,
-    inbox::{Inbox, Work},
+    inbox::{Inbox, Inquiry, Work},
     link::{End, Link},
     options::Timing,
     room::Room,
@@ -55,7 +52,7 @@ pub(crate) struct Load {
     /// How many of its requests were counted as pending.
     pub(crate) tries: usize,
     pub(crate) probes: Vec<AcquireRequest>,
-    pub(crate) announces: Vec<AnnounceRequest>,
+    pub(crate) inquiries: Vec<Inquiry>,
 }
 
 impl Load {
@@ -67,7 +64,7 @@ impl Load {
         self.batch.fail(&error, room);
         Work {
             probes: self.probes,
-            announces: self.announces,
+            inquiries: self.inquiries,
             ..Work::default()
         }
         .fail(&error);
@@ -97,14 +94,14 @@ impl InFlight {
             asks,
             probes,
             slots,
-            announces,
+            inquiries,
         } = work;
         let all_releases = || releases.into_iter().chain(inbox.take_releases()).collect();
         let load = Load {
             batch: Batch::new(asks, slots, all_releases, link.health.id(), room),
             tries,
             probes,
-            announces,
+            inquiries,
         };
         match Self::start(&load.batch, link, statements).await {
             Ok(answers) => Ok(Self { load, answers }),

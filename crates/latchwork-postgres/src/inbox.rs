@@ -9,7 +9,10 @@ use std::{
 
 use latchwork_core::{
     Clock, Key, Mode, Moment,
-    engine::{AcquireRequest, AnnounceRequest, EngineError, EngineErrorKind, Grant, ReleaseRequest, SlotsRequest},
+    engine::{
+        AcquireRequest, AnnounceRequest, EngineError, EngineErrorKind, Grant, IncumbentRequest, ReleaseRequest,
+        SlotsRequest,
+    },
 };
 
 use crate::{sync::lock, wait::Wait};
@@ -47,6 +50,23 @@ impl Ask {
     }
 }
 
+/// A question that is not about locks of ours.
+#[derive(Debug)]
+pub(crate) enum Inquiry {
+    /// Who else uses a pool of slots. Dropped unanswered, it is over.
+    Announce(AnnounceRequest),
+    /// Who holds a key.
+    Incumbent(IncumbentRequest),
+}
+
+impl Inquiry {
+    pub(crate) fn fail(self, error: &EngineError) {
+        if let Self::Incumbent(request) = self {
+            request.reply.send(Err(error.clone()));
+        }
+    }
+}
+
 /// Requests that go into the next batch.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
@@ -54,7 +74,7 @@ pub(crate) struct Work {
     pub(crate) asks: Vec<Ask>,
     pub(crate) probes: Vec<AcquireRequest>,
     pub(crate) slots: Vec<SlotsRequest>,
-    pub(crate) announces: Vec<AnnounceRequest>,
+    pub(crate) inquiries: Vec<Inquiry>,
 }
 
 impl Work {
@@ -63,7 +83,7 @@ impl Work {
             && self.asks.is_empty()
             && self.probes.is_empty()
             && self.slots.is_empty()
-            && self.announces.is_empty()
+            && self.inquiries.is_empty()
     }
 
     /// Takes all, and leaves room for as much again.
@@ -81,7 +101,7 @@ impl Work {
         self.asks.append(&mut other.asks);
         self.probes.append(&mut other.probes);
         self.slots.append(&mut other.slots);
-        self.announces.append(&mut other.announces);
+        self.inquiries.append(&mut other.inquiries);
     }
 
     /// How many of the requests were counted as pending: those that are answered after one attempt.
@@ -102,6 +122,9 @@ impl Work {
         }
         for slots in self.slots {
             slots.reply.send(Err(error.clone()));
+        }
+        for inquiry in self.inquiries {
+            inquiry.fail(error);
         }
     }
 }
@@ -285,7 +308,7 @@ impl Inbox {
             releases: mem::take(&mut state.work.releases),
             ..Work::default()
         };
-        failed.announces = mem::take(&mut state.work.announces);
+        failed.inquiries = mem::take(&mut state.work.inquiries);
         failed.probes = mem::take(&mut state.work.probes);
         failed.slots = mem::take(&mut state.work.slots);
         failed.asks = mem::take(&mut state.work.asks);

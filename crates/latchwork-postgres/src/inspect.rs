@@ -11,7 +11,7 @@ use tokio_postgres::Row;
 use crate::{
     connect::{ConnectError, Connected},
     error::StatementError,
-    identity::Identity,
+    identity::{Granted, Identity},
     link::key_of_row,
     sql,
 };
@@ -80,6 +80,8 @@ pub struct Session {
     pub application_name: String,
     /// Which process of ours it belongs to, if it is one of ours.
     pub identity: Option<Identity>,
+    /// The fenced grant that it has, if it is one of ours and has one.
+    pub granted: Option<Granted>,
     /// The role.
     pub user: Option<String>,
     /// The address of the client; `None` on a unix socket too.
@@ -154,6 +156,7 @@ fn session(row: &Row) -> Option<Session> {
     Some(Session {
         pid: row.get::<_, Option<_>>(5)?,
         identity: Identity::parse(&application_name),
+        granted: Granted::parse(&application_name),
         application_name,
         user: row.get(7),
         client: row.get(8),

@@ -25,7 +25,8 @@ use crate::{
     connect::{ConnectError, Connected},
     error::{StatementError, connection_lost},
     in_flight::{InFlight, Load},
-    inbox::{Ask, Inbox, Parked, Wake, Work},
+    inbox::{Ask, Inbox, Inquiry, Parked, Wake, Work},
+    incumbent,
     link::{End, Link, key_of_row},
     shared::{Availability, Shared},
     sql,
@@ -334,7 +335,7 @@ impl LockSession {
             batch,
             tries,
             probes,
-            announces,
+            inquiries,
         } = arrived.map_err(|(end, tries)| {
             self.unclaim(tries);
             end
@@ -350,7 +351,7 @@ impl LockSession {
         self.unclaim(tries);
         // The server is at the next batch while the answers to this one are handed out. If that ends, this one's
         // answers are true all the same, and their guards lost.
-        let next = if probes.is_empty() && announces.is_empty() {
+        let next = if probes.is_empty() && inquiries.is_empty() {
             match self.inbox.take_due(&shared.clock) {
                 Some(work) => Some(self.send(shared, link, statements, work).await),
                 None => None,
@@ -366,8 +367,11 @@ impl LockSession {
             self.go_on_waiting(shared, wait);
         }
         self.probe(link, probes).await?;
-        for request in announces {
-            self.announce(shared, link, request).await?;
+        for inquiry in inquiries {
+            match inquiry {
+                Inquiry::Announce(request) => self.announce(shared, link, request).await?,
+                Inquiry::Incumbent(request) => incumbent::find(link, request).await?,
+            }
         }
         next.transpose()
     }
@@ -446,7 +450,7 @@ impl LockSession {
         let Some(reservation) = shared.room.reserve() else {
             return Ok(false);
         };
-        let (client, take) = (Arc::clone(&link.client), sql::try_shared(marker));
+        let (client, take) = (Arc::clone(&link.client), sql::try_once(marker, Mode::Shared));
         let held = match link.call(async move { client.query(&take, &[]).await }).await? {
             Ok(rows) => rows.first().is_some_and(|row| row.get(0)),
             // It may have been granted before the error.

@@ -192,9 +192,23 @@ pub(crate) const TERM: &str = "BEGIN; SET LOCAL synchronous_commit = on; \
      pg_catalog.pg_current_xact_id()::pg_catalog.text, \
      pg_catalog.pg_logical_emit_message(true, 'latchwork', ''); COMMIT";
 
-/// Tries a key once, shared.
-pub(crate) fn try_shared(key: Key) -> String {
-    format!("SELECT pg_catalog.pg_try_advisory_lock_shared({})", key.sql_arguments())
+/// Shows the session to others under another name.
+pub(crate) const SHOW_AS: &str = "SELECT pg_catalog.set_config('application_name', $1, false)";
+
+/// Who holds a key exclusively.
+pub(crate) const INCUMBENT: &str = "SELECT a.application_name, pg_catalog.host(a.client_addr) \
+     FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid \
+     WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ExclusiveLock' AND l.database = \
+     (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
+     AND l.classid = $1 AND l.objid = $2 AND l.objsubid = $3 LIMIT 1";
+
+/// Tries a key once.
+pub(crate) fn try_once(key: Key, mode: Mode) -> String {
+    format!(
+        "SELECT pg_catalog.pg_try_advisory_lock{}({})",
+        Kind::of(key, mode).suffix(),
+        key.sql_arguments()
+    )
 }
 
 /// Releases one key once.

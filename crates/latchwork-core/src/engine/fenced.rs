@@ -1,4 +1,4 @@
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 
@@ -23,6 +23,8 @@ pub struct FencedRequest {
     pub key: Key,
     /// How it is to be held.
     pub mode: Mode,
+    /// For how long the key is left to others each time that it has come free.
+    pub campaign_delay: Duration,
     /// When whoever asks will lose interest; [`Moment::NEVER`] if never.
     pub until: Moment,
     /// Where the answer goes.
@@ -30,10 +32,11 @@ pub struct FencedRequest {
 }
 
 impl FencedRequest {
-    pub(crate) const fn new(key: Key, mode: Mode, until: Moment, reply: FencedReply) -> Self {
+    pub(crate) const fn new(key: Key, mode: Mode, campaign_delay: Duration, until: Moment, reply: FencedReply) -> Self {
         Self {
             key,
             mode,
+            campaign_delay,
             until,
             reply,
         }

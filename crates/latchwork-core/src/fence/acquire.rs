@@ -28,6 +28,7 @@ pub struct FencedBuilder {
     inner: Arc<Inner>,
     key: Result<Key, KeyError>,
     mode: Mode,
+    campaign_delay: Duration,
 }
 
 impl FencedBuilder {
@@ -36,7 +37,13 @@ impl FencedBuilder {
             inner,
             key,
             mode: Mode::Exclusive,
+            campaign_delay: Duration::ZERO,
         }
+    }
+
+    /// Leaves the key to others for so long each time that it has come free.
+    pub(crate) fn with_campaign_delay(self, campaign_delay: Duration) -> Self {
+        Self { campaign_delay, ..self }
     }
 
     /// Shares the key with other shared holders. Default: exclusive.
@@ -63,6 +70,7 @@ impl FencedBuilder {
             inner: self.inner,
             key: self.key,
             mode: self.mode,
+            campaign_delay: self.campaign_delay,
             limit,
             asked: None,
         }
@@ -94,6 +102,7 @@ pub struct AcquireFenced {
     inner: Arc<Inner>,
     key: Result<Key, KeyError>,
     mode: Mode,
+    campaign_delay: Duration,
     limit: Option<Duration>,
     asked: Option<Asked>,
 }
@@ -104,10 +113,12 @@ struct Asked {
 }
 
 impl AcquireFenced {
-    fn ask(inner: &Inner, key: Key, mode: Mode, limit: Option<Duration>) -> Asked {
+    fn ask(&self, key: Key) -> Asked {
+        let (inner, limit) = (&self.inner, self.limit);
         let (reply, answer) = FencedReply::new();
         let until = limit.map_or(Moment::NEVER, |limit| inner.clock.now().after(limit));
-        inner.engine.acquire_fenced(FencedRequest::new(key, mode, until, reply));
+        let request = FencedRequest::new(key, self.mode, self.campaign_delay, until, reply);
+        inner.engine.acquire_fenced(request);
         Asked {
             answer,
             timer: limit.map(|limit| Box::pin(sleep(limit))),
@@ -138,9 +149,10 @@ impl Future for AcquireFenced {
         if this.inner.is_closed() {
             return Poll::Ready(Err(AcquireError::Closed));
         }
-        let asked = this
-            .asked
-            .get_or_insert_with(|| Self::ask(&this.inner, key, this.mode, this.limit));
+        if this.asked.is_none() {
+            this.asked = Some(this.ask(key));
+        }
+        let asked = this.asked.as_mut().expect("it was asked");
         if let Poll::Ready(answer) = Pin::new(&mut asked.answer).poll(context) {
             return Poll::Ready(match answer.unwrap_or_else(|_| Err(EngineError::connection_lost())) {
                 Ok(Some(grant)) => Ok(FencedGuard::new(Arc::clone(&this.inner), grant)),

@@ -83,6 +83,10 @@ impl FencedGuard {
         self.term
     }
 
+    pub(crate) const fn session(&self) -> &Arc<SessionHealth> {
+        &self.session
+    }
+
     /// Whether the key can be believed to be held right now. Never blocks, and never rests on memory alone.
     #[must_use]
     pub fn is_held(&self) -> bool {

@@ -28,6 +28,18 @@ impl Term {
         Self { timeline, transaction }
     }
 
+    /// The server's timeline: it changes when a standby is promoted.
+    #[must_use]
+    pub const fn timeline(self) -> u32 {
+        self.timeline
+    }
+
+    /// The number of the transaction in it.
+    #[must_use]
+    pub const fn transaction(self) -> u64 {
+        self.transaction
+    }
+
     /// The term as one number.
     #[must_use]
     pub const fn as_u128(self) -> u128 {

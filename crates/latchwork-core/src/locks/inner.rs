@@ -4,6 +4,7 @@ use std::{
     collections::HashMap,
     fmt,
     hash::BuildHasher,
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering},
@@ -43,6 +44,8 @@ pub(crate) struct Inner {
     /// The sessions that fenced locks are held on, by their numbers.
     fenced: Mutex<HashMap<u64, Arc<SessionHealth>>>,
     closed: AtomicBool,
+    /// Notified when the locks are closed.
+    closing: Notify,
     /// Notified at each release once the locks are closed.
     given_up: Notify,
 }
@@ -76,6 +79,7 @@ impl Inner {
             hand_over,
             fenced: Mutex::default(),
             closed: AtomicBool::new(false),
+            closing: Notify::new(),
             given_up: Notify::new(),
         });
         inner.engine.attach(EngineEvents::new(Arc::downgrade(&inner)));
@@ -111,6 +115,15 @@ impl Inner {
         self.closed.load(Ordering::Acquire)
     }
 
+    /// Resolves when the locks are closed.
+    pub(crate) async fn closing(&self) {
+        let mut closing = pin!(self.closing.notified());
+        closing.as_mut().enable();
+        if !self.is_closed() {
+            closing.await;
+        }
+    }
+
     pub(crate) fn tell_given_up(&self) {
         if self.is_closed() {
             self.given_up.notify_waiters();
@@ -119,13 +132,14 @@ impl Inner {
 
     pub(super) async fn close(self: &Arc<Self>) {
         self.closed.store(true, Ordering::Release);
+        self.closing.notify_waiters();
         let error = EngineError::new(EngineErrorKind::Closed);
         self.for_all_shards(|shard, actions| shard.close(&error, actions));
         for pool in self.live_pools() {
             pool.close(&error);
         }
         loop {
-            let mut given_up = std::pin::pin!(self.given_up.notified());
+            let mut given_up = pin!(self.given_up.notified());
             given_up.as_mut().enable();
             if self.holders() == 0 && !self.is_settling() {
                 break;

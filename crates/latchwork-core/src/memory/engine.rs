@@ -16,9 +16,10 @@ use crate::{
     clock::{Clock, Moment},
     engine::{
         AcquireRequest, AnnounceRequest, Announced, Attempt, Engine, EngineError, EngineErrorKind, EngineEvents,
-        FencedRequest, Grant, ReleaseRequest, SlotsRequest,
+        FencedRequest, Grant, IncumbentRequest, ReleaseRequest, SlotsRequest,
     },
     key::Key,
+    leader::Incumbent,
     locks::lock,
     mode::Mode,
     session::SessionHealth,
@@ -191,6 +192,17 @@ impl Engine for MemoryEngine {
         fenced::begin(&self.this, &self.shared, request);
     }
 
+    fn incumbent(&self, request: IncumbentRequest) {
+        let holder = lock(&self.shared.state).holder(request.key);
+        let incumbents = lock(&self.shared.incumbents);
+        let incumbent = holder.map(|session| {
+            let fenced = incumbents.get(&session).cloned();
+            fenced.unwrap_or_else(|| Incumbent::new(identity(session)))
+        });
+        drop(incumbents);
+        request.reply.send(Ok(incumbent));
+    }
+
     fn announce(&self, request: AnnounceRequest) {
         let session = self.session();
         let mut state = lock(&self.shared.state);
@@ -273,4 +285,9 @@ impl Drop for Later {
 pub(super) fn begin_session(shared: &Shared) -> Arc<SessionHealth> {
     let id = shared.sessions.fetch_add(1, Ordering::Relaxed) + 1;
     Arc::new(SessionHealth::new(id, Clock::system(), Moment::NEVER))
+}
+
+/// How a session shows itself to others.
+pub(super) fn identity(session: u64) -> String {
+    format!("memory#{session:08x}")
 }

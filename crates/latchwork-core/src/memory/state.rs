@@ -69,6 +69,14 @@ impl State {
         admits
     }
 
+    /// The session that holds a key exclusively.
+    pub(super) fn holder(&self, key: Key) -> Option<u64> {
+        let holders = &self.keys.get(&key)?.holders;
+        holders
+            .iter()
+            .find_map(|(session, mode)| (*mode == Mode::Exclusive).then_some(*session))
+    }
+
     /// Puts a request at the tail of the queue.
     pub(super) fn queue(&mut self, session: u64, request: AcquireRequest) {
         self.keys

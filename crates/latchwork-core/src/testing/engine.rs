@@ -12,7 +12,7 @@ use crate::{
     clock::{Clock, ClockHand, Moment},
     engine::{
         AcquireRequest, AnnounceRequest, Attempt, Engine, EngineError, EngineErrorKind, EngineEvents, FencedRequest,
-        Grant, ReleaseRequest, SlotsRequest,
+        Grant, IncumbentRequest, ReleaseRequest, SlotsRequest,
     },
     key::Key,
     locks::lock,
@@ -165,6 +165,8 @@ impl Engine for ScriptedEngine {
 
     /// Answers that the connection was lost: nobody asks for these here.
     fn acquire_fenced(&self, _: FencedRequest) {}
+
+    fn incumbent(&self, _: IncumbentRequest) {}
 
     fn announce(&self, _: AnnounceRequest) {}
 

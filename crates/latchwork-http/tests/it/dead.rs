@@ -9,7 +9,7 @@ use latchwork_core::{
     Clock, Key, Locks, LocksOptions,
     engine::{
         AcquireRequest, AnnounceRequest, Engine, EngineError, EngineErrorKind, EngineEvents, FencedRequest,
-        ReleaseRequest, SlotsRequest,
+        IncumbentRequest, ReleaseRequest, SlotsRequest,
     },
 };
 use tokio::sync::oneshot;
@@ -73,6 +73,8 @@ impl Engine for Dead {
             None => self.keep(request),
         }
     }
+
+    fn incumbent(&self, _: IncumbentRequest) {}
 
     fn announce(&self, _: AnnounceRequest) {}
 

@@ -4,7 +4,13 @@
 //! taken; the guard is handed out. At the end the grant's key goes first. So whoever finds both keys on one session in one
 //! look at the lock table knows that this very grant was in force at that moment, and that any later one drains after it.
 
-use std::{future::Future, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::{Future, pending},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+    time::{Duration, SystemTime},
+};
 
 use latchwork_core::{
     Mode, Moment,
@@ -12,11 +18,12 @@ use latchwork_core::{
     fence::{Fence, Term},
 };
 use tokio::{sync::mpsc, time::sleep};
-use tokio_postgres::SimpleQueryMessage;
+use tokio_postgres::{SimpleQueryMessage, types::Type};
 
 use super::Message;
 use crate::{
     error::{StatementError, connection_lost, unreachable},
+    identity::Granted,
     link::{End, Link},
     quiet_slice::{Slice, slice},
     shared::Shared,
@@ -142,12 +149,8 @@ impl FencedSession {
             Step::Done => {}
             step => return Ok(Err(step)),
         }
-        let (key, mode) = (request.key, request.mode);
-        match self
-            .wait_for(link, request, |limit| sql::wait_slice(key, mode, limit), 1)
-            .await?
-        {
-            Step::Done => link.held = 1,
+        match self.take_key(link, request).await? {
+            Step::Done => {}
             step => return Ok(Err(step)),
         }
         let keys = fence.drained_keys();
@@ -158,6 +161,8 @@ impl FencedSession {
         }
         self.take_own_key(link, fence).await?;
         let term = Self::term(link).await?;
+        let granted = Granted::new(SystemTime::now(), term);
+        Self::show_as(link, self.shared.identity.application_name_with(&granted)).await?;
         link.settle().await?;
         Ok(Ok(term))
     }
@@ -182,6 +187,36 @@ impl FencedSession {
             .await?;
             link.ping_if_due().await?;
             link.settle().await?;
+        }
+    }
+
+    /// Waits for the key. With a campaign delay it is let go again for so long, and then it is for whoever has it first.
+    async fn take_key(&mut self, link: &mut Link, request: &mut FencedRequest) -> Result<Step, End> {
+        let (key, mode, delay) = (request.key, request.mode, request.campaign_delay);
+        let waits = |limit| sql::wait_slice(key, mode, limit);
+        loop {
+            match self.wait_for(link, request, waits, 1).await? {
+                Step::Done => link.held = 1,
+                step => return Ok(step),
+            }
+            if delay.is_zero() {
+                return Ok(Step::Done);
+            }
+            self.undo(link).await?;
+            let over = self.shared.clock.now().after(delay);
+            match self.wait_until(link, request, over).await? {
+                Step::Done => {}
+                step => return Ok(step),
+            }
+            let patience = self.shared.options.timing.ping_limit();
+            match slice(link, sql::try_once(key, mode), Duration::ZERO, patience, pending()).await? {
+                Slice::Granted => {
+                    link.held = 1;
+                    return Ok(Step::Done);
+                }
+                Slice::NotGranted => {}
+                Slice::Failed(error) => return Ok(Step::Failed(error)),
+            }
         }
     }
 
@@ -218,7 +253,7 @@ impl FencedSession {
     async fn take_own_key(&self, link: &mut Link, fence: Fence) -> Result<(), End> {
         let sql = sql::wait_slice(fence.grant_key(), Mode::Exclusive, Duration::ZERO);
         let patience = self.shared.options.timing.ping_limit();
-        match slice(link, sql, Duration::ZERO, patience, std::future::pending()).await? {
+        match slice(link, sql, Duration::ZERO, patience, pending()).await? {
             Slice::Granted => {
                 link.held = 2;
                 Ok(())
@@ -239,6 +274,15 @@ impl FencedSession {
             _ => None,
         });
         term.ok_or(End::Inconsistent("it has no number for its transactions"))
+    }
+
+    /// Shows the session to others under such a name.
+    async fn show_as(link: &mut Link, name: String) -> Result<(), End> {
+        let shown = link.ask(|client| {
+            let name = name.clone();
+            async move { client.query_typed(sql::SHOW_AS, &[(&name, Type::TEXT)]).await }
+        });
+        shown.await.map(drop)
     }
 
     /// Releases whatever a grant that was not handed out has left.
@@ -266,7 +310,7 @@ impl FencedSession {
         }
         self.shared.room.give_back(link.held);
         link.held = 0;
-        Ok(())
+        Self::show_as(link, self.shared.identity.application_name()).await
     }
 
     async fn until_given_up(

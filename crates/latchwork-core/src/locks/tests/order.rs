@@ -13,7 +13,7 @@ use crate::{
     clock::Clock,
     engine::{
         AcquireRequest, AnnounceRequest, Attempt, Engine, EngineError, EngineEvents, FencedRequest, Grant,
-        ReleaseRequest, SlotsRequest,
+        IncumbentRequest, ReleaseRequest, SlotsRequest,
     },
     key::Key,
     locks::lock,
@@ -99,6 +99,8 @@ impl Engine for Watching {
 
     /// Answers that the connection was lost: nobody asks for these here.
     fn acquire_fenced(&self, _: FencedRequest) {}
+
+    fn incumbent(&self, _: IncumbentRequest) {}
 
     fn announce(&self, _: AnnounceRequest) {}
 

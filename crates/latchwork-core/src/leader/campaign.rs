@@ -1,0 +1,199 @@
+//! The task of a candidate.
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
+use tracing::{info, warn};
+
+use super::{
+    LeaderState, Leading,
+    office::{Office, Wishes},
+};
+use crate::{
+    AcquireError, HoldState,
+    fence::{FencedBuilder, FencedGuard},
+    key::Key,
+    locks::Inner,
+};
+
+pub(super) struct Campaign {
+    pub(super) inner: Arc<Inner>,
+    pub(super) office: Arc<Office>,
+    pub(super) key: Key,
+    pub(super) campaign_delay: Duration,
+    pub(super) drain_limit: Option<Duration>,
+}
+
+/// How a leadership ends.
+enum End {
+    Lost,
+    Resigned,
+}
+
+impl Campaign {
+    /// Campaigns until the candidate is closed.
+    pub(super) async fn run(self) {
+        let _closes = Closes(Arc::clone(&self.office));
+        let mut wishes = self.office.wishes();
+        let (mut failures, mut leaderships) = (0, 0);
+        while self.is_eligible(&mut wishes).await {
+            let granted = tokio::select! {
+                granted = self.acquire() => granted,
+                () = self.unwanted(&mut wishes) => continue,
+            };
+            match granted {
+                Ok(guard) => {
+                    failures = 0;
+                    leaderships += 1;
+                    self.office.failed(None);
+                    self.lead(guard, leaderships, &mut wishes).await;
+                }
+                Err(AcquireError::Closed) => return,
+                Err(error) => {
+                    failures += 1;
+                    self.failed(error, failures);
+                    tokio::select! {
+                        () = sleep(pause(failures)) => {}
+                        () = self.unwanted(&mut wishes) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits until the candidate may campaign; false if it is closed.
+    async fn is_eligible(&self, wishes: &mut watch::Receiver<Wishes>) -> bool {
+        tokio::select! {
+            biased;
+            () = self.inner.closing() => false,
+            // The office has the other end.
+            wished = wishes.wait_for(|wishes| wishes.eligible || wishes.closed) => {
+                wished.is_ok_and(|wishes| !wishes.closed)
+            }
+        }
+    }
+
+    /// Resolves when the candidate may campaign no more.
+    async fn unwanted(&self, wishes: &mut watch::Receiver<Wishes>) {
+        tokio::select! {
+            () = self.inner.closing() => {}
+            _ = wishes.wait_for(|wishes| !wishes.eligible || wishes.closed) => {}
+        }
+    }
+
+    async fn acquire(&self) -> Result<FencedGuard, AcquireError> {
+        FencedBuilder::new(Arc::clone(&self.inner), Ok(self.key))
+            .with_campaign_delay(self.campaign_delay)
+            .without_limit()
+            .await
+    }
+
+    fn failed(&self, error: AcquireError, failures: u32) {
+        let shown: &dyn Error = &error;
+        let key = tracing::field::display(self.key);
+        warn!(target: "latchwork::leader", key, failures, error = shown, "a campaign has failed");
+        self.office.failed(Some(error));
+    }
+
+    /// Leads, from a grant to its end and until the work has returned.
+    async fn lead(&self, guard: FencedGuard, number: u64, wishes: &mut watch::Receiver<Wishes>) {
+        let leading = Leading::new(number, &guard);
+        let (key, term) = (tracing::field::display(self.key), leading.term());
+        info!(target: "latchwork::leader", key = &key, %term, "leads");
+        self.office.leads(&leading, LeaderState::Leader(term));
+        let end = self.until_ended(&leading, wishes).await;
+        leading.end();
+        match end {
+            End::Lost => {
+                warn!(target: "latchwork::leader", key, %term, "leads no more: the lock was lost");
+                self.office.rests(LeaderState::Lost(term));
+                drop(guard);
+            }
+            End::Resigned => {
+                info!(target: "latchwork::leader", key, %term, "resigns");
+                self.office.rests(LeaderState::Resigned(term));
+                self.drain(&guard, &leading).await;
+                if let Err(error) = guard.release().await {
+                    let error: &dyn Error = &error;
+                    warn!(target: "latchwork::leader", %term, error, "a leadership was not given up in order");
+                }
+            }
+        }
+        self.office.is_over(&leading);
+        leading.drained().await;
+        self.office.rests(LeaderState::Follower);
+    }
+
+    /// Follows the session until the leadership is lost or is to be given up.
+    async fn until_ended(&self, leading: &Leading, wishes: &mut watch::Receiver<Wishes>) -> End {
+        let resigned = |wishes: &Wishes| wishes.resigned >= leading.number() || !wishes.eligible || wishes.closed;
+        let mut state = HoldState::Held;
+        loop {
+            state = tokio::select! {
+                biased;
+                state = leading.session().left(state) => state,
+                // The office has the other end.
+                _ = wishes.wait_for(resigned) => return End::Resigned,
+                () = self.inner.closing() => return End::Resigned,
+            };
+            let term = leading.term();
+            match state {
+                HoldState::Lost => return End::Lost,
+                HoldState::Suspended => {
+                    warn!(target: "latchwork::leader", key = %self.key, %term, "may not believe that it leads");
+                    self.office.leads(leading, LeaderState::Suspended(term));
+                }
+                HoldState::Held => {
+                    info!(target: "latchwork::leader", key = %self.key, %term, "leads again");
+                    self.office.leads(leading, LeaderState::Leader(term));
+                }
+            }
+        }
+    }
+
+    /// Waits for the work, for as long as the lock is kept for it.
+    async fn drain(&self, guard: &FencedGuard, leading: &Leading) {
+        let drained = async {
+            tokio::select! {
+                () = leading.drained() => {}
+                // There is nothing left to keep.
+                () = guard.lost() => {}
+            }
+        };
+        let Some(limit) = self.drain_limit else {
+            return drained.await;
+        };
+        if timeout(limit, drained).await.is_err() {
+            let term = leading.term();
+            warn!(target: "latchwork::leader", key = %self.key, %term, ?limit, "work has not returned in time");
+            self.office.rests(LeaderState::Undrained(term));
+        }
+    }
+}
+
+/// Says that the candidate has ended, even if its task was dropped with its runtime.
+struct Closes(Arc<Office>);
+
+impl Drop for Closes {
+    fn drop(&mut self) {
+        if let Some(leading) = self.0.leading() {
+            leading.end();
+        }
+        self.0.rests(LeaderState::Closed);
+        self.0.all_is_over();
+    }
+}
+
+/// How long a campaign pauses after so many failures in a row, with jitter, so that candidates do not come all at once.
+fn pause(failures: u32) -> Duration {
+    let longest = FIRST_PAUSE
+        .saturating_mul(2_u32.saturating_pow(failures - 1))
+        .min(LONGEST_PAUSE);
+    longest.mul_f64(fastrand::f64().mul_add(0.5, 0.5))
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);

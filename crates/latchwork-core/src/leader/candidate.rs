@@ -1,0 +1,198 @@
+use std::{fmt, future::Future, sync::Arc};
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{Incumbent, LeaderError, LeaderState, Leading, Transitions, office::Office};
+use crate::{
+    AcquireError,
+    engine::{EngineError, IncumbentRequest},
+    key::Key,
+    locks::Inner,
+};
+
+/// Campaigns for a leadership, in a task of its own, and again after each loss.
+///
+/// Clones are the same candidate. When the last is dropped it resigns, and campaigns no more.
+///
+/// # Examples
+///
+/// ```
+/// # use latchwork_core::Locks;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let locks = Locks::in_memory();
+/// let candidate = locks.leader("billing").campaign()?;
+/// let billed = candidate
+///     .run(|leading, cancel| async move {
+///         let mut billed = 0;
+///         while !cancel.is_cancelled() && billed < 3 {
+///             println!("bills in term {}", leading.term());
+///             billed += 1;
+///         }
+///         billed
+///     })
+///     .await;
+/// assert_eq!(billed, Some(3));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Candidate {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    inner: Arc<Inner>,
+    office: Arc<Office>,
+    key: Key,
+}
+
+impl Candidate {
+    pub(super) fn new(inner: Arc<Inner>, office: Arc<Office>, key: Key) -> Self {
+        let shared = Shared { inner, office, key };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// The key of the name.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        self.shared.key
+    }
+
+    /// Whether this process may believe right now that it leads. Never blocks, and asks nobody.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.leading().is_some_and(|leading| leading.is_leader())
+    }
+
+    /// The leadership of this moment, in doubt or not; `None` while this process follows.
+    #[must_use]
+    pub fn leading(&self) -> Option<Leading> {
+        self.shared.office.leading()
+    }
+
+    /// Where the candidate stands, as its task has seen it last. [`is_leader`](Self::is_leader) is never behind.
+    #[must_use]
+    pub fn state(&self) -> LeaderState {
+        self.shared.office.state()
+    }
+
+    /// The latest state, and a way to wait for its change. States that come quickly one after the other may be skipped.
+    #[must_use]
+    pub fn watch(&self) -> watch::Receiver<LeaderState> {
+        self.shared.office.watch()
+    }
+
+    /// Each transition from now on, in order. A slow reader holds nobody up.
+    #[must_use]
+    pub fn transitions(&self) -> Transitions {
+        Transitions::of(&self.shared.office)
+    }
+
+    /// Why the last campaign has failed, as by a server that can't be reached; `None` once one has come through.
+    #[must_use]
+    pub fn failure(&self) -> Option<Arc<AcquireError>> {
+        self.shared.office.failure()
+    }
+
+    /// Runs work while this process leads: again for each time that it is elected, until the work ends by itself, or the
+    /// candidate is [shut down](Self::shutdown).
+    ///
+    /// The work is given its leadership, and a token that is cancelled when that is lost or resigned; it should return
+    /// then. It is not dropped. The lock of a leadership that was resigned is kept until the work has returned. Work that
+    /// is told to pause while its leadership is in doubt waits for [`Leading::confirmed`] between its steps.
+    ///
+    /// Returns the work's value if it returned without having been cancelled, and resigns then; `None` once the
+    /// candidate is shut down.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the work. The process leads on until it resigns or the candidate is dropped.
+    pub async fn run<T, W>(&self, mut work: impl FnMut(Leading, CancellationToken) -> W) -> Option<T>
+    where
+        W: Future<Output = T>,
+    {
+        let office = &self.shared.office;
+        loop {
+            let leading = office.elected().await?;
+            let Some((at_work, cancel)) = leading.begin_work() else {
+                continue;
+            };
+            let done = work(leading.clone(), cancel.clone()).await;
+            let was_cancelled = cancel.is_cancelled();
+            drop(at_work);
+            if !was_cancelled {
+                office.resign(&leading).await;
+                return Some(done);
+            }
+        }
+    }
+
+    /// Gives the leadership up, if this process has it, and campaigns again behind all who wait. To stay away, it is made
+    /// [ineligible](Self::set_eligible) instead.
+    ///
+    /// By the call itself [`is_leader`](Self::is_leader) is false and the work is cancelled. Resolves when the lock is
+    /// given up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future takes nothing back.
+    pub fn resign(&self) -> impl Future<Output = ()> + Send + use<> {
+        let resigned = self.leading().map(|leading| self.shared.office.resign(&leading));
+        async move {
+            if let Some(resigned) = resigned {
+                resigned.await;
+            }
+        }
+    }
+
+    /// Sets whether this process campaigns. One that leads and is not eligible any more resigns.
+    pub fn set_eligible(&self, eligible: bool) {
+        self.shared.office.set_eligible(eligible);
+    }
+
+    /// Resigns and campaigns no more. Resolves when the work has returned and the lock is given up.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future takes nothing back.
+    pub fn shutdown(&self) -> impl Future<Output = ()> + Send + use<> {
+        let office = Arc::clone(&self.shared.office);
+        office.close();
+        async move { office.closed().await }
+    }
+
+    /// Asks the server who leads; `None` if nobody does.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`LeaderError`] if the server can't be asked.
+    pub async fn leader(&self) -> Result<Option<Incumbent>, LeaderError> {
+        let (request, answer) = IncumbentRequest::new(self.shared.key);
+        self.shared.inner.engine.incumbent(request);
+        let answer = answer.await.unwrap_or_else(|_| Err(EngineError::connection_lost()));
+        answer.map_err(|error| LeaderError::from_engine(&error))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.office.close();
+    }
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Candidate")
+            .field("key", &self.key())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
