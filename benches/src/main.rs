@@ -3,6 +3,7 @@
 
 mod arguments;
 mod http;
+mod leader;
 mod locks;
 mod memory;
 mod report;
@@ -21,6 +22,7 @@ const USAGE: &str = "\
 usage: benches COMPARISON [--json FILE] [--only NAME,..] [--tasks N,..] [--threads N,..] [--rounds N] [--millis N]
 
   http     requests to an axum service: with our layers, with its peers' and with none
+  leader   how soon the next leader works, and what a follower costs
   locks    acquire and release: latchwork, its peers, and what the server alone can do
 
   --only     the named contenders and figures alone, for a quick look
@@ -47,6 +49,8 @@ fn dispatch(words: Vec<String>) -> Result<(), Failure> {
     let mut words = words.into_iter();
     match words.next().as_deref() {
         Some("http") => http::compare(&Arguments::parse(words)?),
+        Some("leader") => leader::compare(&Arguments::parse(words)?),
+        Some(leader::CHILD) => leader::child(words),
         Some("locks") => locks::compare(&Arguments::parse(words)?),
         Some(locks::CHILD) => locks::child(words),
         _ => Err(USAGE.into()),

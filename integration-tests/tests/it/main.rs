@@ -12,6 +12,7 @@ mod holders;
 mod http;
 mod inspection;
 mod keys;
+mod leader;
 mod libraries;
 mod losses;
 mod migrations;
