@@ -27,7 +27,8 @@
 //!   it, for those 5 s at most. What ends all sessions at once, as a restart does, makes no two leaders: the next one's
 //!   session must be older than that. A machine whose clocks stand still, as a virtual one that is paused, notices
 //!   nothing. Fenced transactions are safe from all of these.
-//! - Each candidate has a connection of its own.
+//! - Each candidate has a connection of its own. An engine has a limit for those: on PostgreSQL `fenced_sessions`, 8 unless
+//!   set.
 //!
 //! [`Locks::leader`]: crate::Locks::leader
 

@@ -10,6 +10,7 @@
 //!   `latchwork-postgres`.
 //! - [`fence`] has locks whose holders can run transactions that cannot commit once another holder has begun.
 //! - [`leader`] elects one of the processes that campaign under a name.
+//! - [`shards`] share the parts of some work among the workers that are there.
 //! - [`xact`] is the other scope: locks that a transaction of the caller's takes, through whichever library.
 //! - [`rate`] limits how often something may happen, over all processes that share a database.
 //!
@@ -45,6 +46,7 @@ pub mod migrate;
 mod mode;
 pub mod rate;
 mod session;
+pub mod shards;
 pub mod slots;
 pub mod sqlstate;
 mod stats;

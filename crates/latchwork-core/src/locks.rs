@@ -16,6 +16,7 @@ use crate::{
     gate::HandOverBound,
     key::{IntoKey, Key, KeyError, Namespace},
     leader::LeaderBuilder,
+    shards::ShardsBuilder,
     slots::{Slots, SlotsError},
     stats::Stats,
 };
@@ -192,6 +193,16 @@ impl Locks {
     /// ```
     pub fn slots(&self, name: impl IntoKey, limit: u32) -> Result<Slots, SlotsError> {
         Slots::named(&self.inner, name.into_key(&self.namespace)?, limit)
+    }
+
+    /// Begins to take part in work that is cut into so many [shards](crate::shards), shared by all workers that name it.
+    /// Nothing happens before [`ShardsBuilder::join`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Locks::slots`].
+    pub fn shards(&self, name: impl IntoKey, shards: u32) -> Result<ShardsBuilder, SlotsError> {
+        ShardsBuilder::new(&self.inner, name.into_key(&self.namespace)?, shards)
     }
 
     /// A pool of slots whose keys are the pairs `(resource, 0)` to `(resource, limit - 1)`, for sharing it with

@@ -8,7 +8,7 @@ pub use latchwork_actix as actix;
 pub use latchwork_core::{
     Acquire, AcquireBuilder, AcquireError, Clock, ClockHand, CloseError, EngineCause, Guard, HandOverBound, HoldState,
     Key, Locks, LocksOptions, Lost, Mode, Moment, Namespace, Permit, ReleaseError, SessionHealth, Slots, Stats,
-    TryAcquire, WaitMethod, engine, fence, key, keys, leader, memory, migrate, rate, slots, xact,
+    TryAcquire, WaitMethod, engine, fence, key, keys, leader, memory, migrate, rate, shards, slots, xact,
 };
 #[cfg(feature = "diesel")]
 pub use latchwork_diesel as diesel;

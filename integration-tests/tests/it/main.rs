@@ -20,6 +20,7 @@ mod onlooker;
 mod outages;
 mod quiet;
 mod rates;
+mod shards;
 mod sql_forms;
 mod tls;
 mod transaction_scope;

@@ -5,6 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use tokio::sync::oneshot;
+
 use super::{EngineError, Grant};
 use crate::{key::Key, slots::Pool};
 
@@ -113,17 +115,35 @@ impl AnnounceRequest {
 /// Takes the answer to an [`AnnounceRequest`]. Dropped unanswered, it announces nothing.
 #[derive(Debug)]
 pub struct AnnounceReply {
-    pool: Arc<Pool>,
+    to: Announcer,
+}
+
+#[derive(Debug)]
+enum Announcer {
+    Pool(Arc<Pool>),
+    Task(oneshot::Sender<Announced>),
 }
 
 impl AnnounceReply {
     pub(crate) const fn new(pool: Arc<Pool>) -> Self {
-        Self { pool }
+        Self {
+            to: Announcer::Pool(pool),
+        }
+    }
+
+    pub(crate) fn to_task() -> (Self, oneshot::Receiver<Announced>) {
+        let (sender, announced) = oneshot::channel();
+        let to = Announcer::Task(sender);
+        (Self { to }, announced)
     }
 
     /// Hands over what holds the marker now, and the other limits that processes have announced for the pool.
     pub fn send(self, announced: Announced) {
-        self.pool.announced(announced);
+        match self.to {
+            Announcer::Pool(pool) => pool.announced(announced),
+            // Whoever asked may have gone.
+            Announcer::Task(sender) => drop(sender.send(announced)),
+        }
     }
 }
 
