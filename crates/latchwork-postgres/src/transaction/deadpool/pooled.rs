@@ -39,8 +39,8 @@ struct ServerSide {
 impl ServerSide {
     fn new(row: &SimpleQueryRow) -> Option<Self> {
         Some(Self {
-            pid: row.get(1)?.parse().ok()?,
-            begun: row.get(2)?.parse().ok()?,
+            pid: row.get(2)?.parse().ok()?,
+            begun: row.get(3)?.parse().ok()?,
         })
     }
 
@@ -74,8 +74,8 @@ impl PooledTx {
     }
 
     /// Remembers the row with which a transaction has begun.
-    pub(super) fn has_begun(&mut self, row: Option<&SimpleQueryRow>) {
-        self.server_side = row.and_then(ServerSide::new);
+    pub(super) fn has_begun(&mut self, row: &SimpleQueryRow) {
+        self.server_side = ServerSide::new(row);
     }
 
     pub(super) async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Result<T, Elapsed> {
