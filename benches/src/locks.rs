@@ -1,6 +1,5 @@
 //! Acquire and release: latchwork beside its peers, on one server, in one run.
 
-mod connection;
 mod contender;
 mod contenders;
 mod contest;

@@ -2,10 +2,13 @@
 //! `--json FILE` the same as JSON, with a flat map `figures`.
 
 mod arguments;
+mod connection;
 mod http;
 mod leader;
 mod locks;
 mod memory;
+#[cfg(feature = "libraries")]
+mod orm;
 mod report;
 mod statistics;
 
@@ -24,9 +27,10 @@ usage: benches COMPARISON [--json FILE] [--only NAME,..] [--tasks N,..] [--threa
   http     requests to an axum service: with our layers, with its peers' and with none
   leader   how soon the next leader works, and what a follower costs
   locks    acquire and release: latchwork, its peers, and what the server alone can do
+  orm      locked transactions of the database libraries: ours, with SELECT FOR UPDATE, and without a lock
 
   --only     the named contenders and figures alone, for a quick look
-  --tasks    how many tasks work at once (1,16,64,512); of http, always 64 connections
+  --tasks    how many tasks work at once (1,16,64,512); of http, always 64 connections; of orm, 16 tasks
   --threads  worker threads of the client (1,2); the figures take each contender where it is fastest
   --rounds   how often each contender has its turn (5)
   --millis   how long a turn is (300)";
@@ -52,6 +56,8 @@ fn dispatch(words: Vec<String>) -> Result<(), Failure> {
         Some("leader") => leader::compare(&Arguments::parse(words)?),
         Some(leader::CHILD) => leader::child(words),
         Some("locks") => locks::compare(&Arguments::parse(words)?),
+        #[cfg(feature = "libraries")]
+        Some("orm") => orm::compare(&Arguments::parse(words)?),
         Some(locks::CHILD) => locks::child(words),
         _ => Err(USAGE.into()),
     }

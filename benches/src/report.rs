@@ -50,8 +50,14 @@ impl Report {
             Goal::AtMost(bound) => ("at most", bound, value <= bound),
         };
         let verdict = if reached { "reached" } else { "MISSED" };
-        println!("{name:<32}{value:>12.3}   {word} {bound}: {verdict}");
+        println!("{name:<36}{value:>12.3}   {word} {bound}: {verdict}");
         self.figures.insert(name, value);
+    }
+
+    /// Prints a figure that has no goal, and keeps it under this name.
+    pub(crate) fn stated(&mut self, name: &str, value: f64) {
+        println!("{name:<36}{value:>12.3}");
+        self.figures.insert(name.to_owned(), value);
     }
 
     /// Writes everything as JSON.

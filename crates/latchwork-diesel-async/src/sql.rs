@@ -16,8 +16,7 @@ pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANS
 /// has to fail. There is no way to read a row here, so in a transaction that is not ours the text is no number, and comes
 /// back in the error.
 pub(crate) const COMMIT: &str = "SELECT (CASE WHEN pg_catalog.current_setting('latchwork.transaction', true) \
-     OPERATOR(pg_catalog.=) 'open'::pg_catalog.text THEN '1'::pg_catalog.text \
-     ELSE 'latchwork: ended by its body'::pg_catalog.text END)::pg_catalog.int4; COMMIT";
+     OPERATOR(pg_catalog.=) 'open' THEN '1' ELSE 'latchwork: ended by its body' END)::pg_catalog.int4; COMMIT";
 
 /// What an error says of [`COMMIT`] in a transaction that is not ours, in whichever language.
 pub(crate) const NOT_OURS: &str = "latchwork: ended by its body";
@@ -80,9 +79,9 @@ impl<'a> Attempt<'a> {
 
 impl QueryFragment<Pg> for Attempt<'_> {
     fn walk_ast<'b>(&'b self, mut out: AstPass<'_, 'b, Pg>) -> QueryResult<()> {
-        out.push_sql("SELECT (");
+        // Behind the one column that is asked.
         out.push_sql(self.ask);
-        out.push_sql("), ");
+        out.push_sql(", ");
         out.push_sql(NAME);
         if self.begins {
             out.push_sql(MARK);

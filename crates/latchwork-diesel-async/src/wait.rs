@@ -68,7 +68,7 @@ pub(crate) enum First {
 
 /// Begins, and sends the first statement of a wait in the same round trip.
 pub(crate) async fn first(connection: &AsyncPgConnection, wait: &mut XactWait) -> Result<First, XactLockError> {
-    let Some(statement) = wait.next()? else {
+    let Some(statement) = wait.next_after_begin()? else {
         return Err(wait.no_answer());
     };
     let both = join(batch(connection, sql::BEGIN), send(connection, &statement, true));
@@ -92,9 +92,9 @@ pub(crate) async fn batch(mut connection: &AsyncPgConnection, sql: &str) -> Quer
 /// The server finishes a statement that is dropped midway, and whatever the connection does next waits for that.
 async fn send(mut connection: &AsyncPgConnection, statement: &XactStatement, begins: bool) -> QueryResult<Answered> {
     if let Some((ask, key)) = statement.ask_with_parameters() {
-        return Attempt::new(ask, key, begins).get_result(&mut connection).await;
+        return Attempt::new(&ask, key, begins).get_result(&mut connection).await;
     }
-    let ask = sql::keeping(statement.prepare(), statement.ask(), begins);
+    let ask = sql::keeping(statement.prepare(), &statement.ask(), begins);
     let (asked, answer) = join(batch(connection, &ask), Answer.get_result(&mut connection)).await;
     asked.and(answer)
 }

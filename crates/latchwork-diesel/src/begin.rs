@@ -76,7 +76,7 @@ pub(crate) fn with_locks(keys: &KeySet, mode: Mode, limit: Duration) -> String {
     let each = each.clamp(1, i32::MAX as u128);
     let locks = keys.iter().map(|key| {
         let lock = take(*key, mode, each);
-        format!("WHEN ({lock}) IS NULL THEN 'not locked' ")
+        format!("WHEN {lock} THEN 'not locked' ")
     });
     let standby = "WHEN pg_catalog.pg_is_in_recovery() THEN 'a hot standby' ".to_owned();
     begin_with(&std::iter::once(standby).chain(locks).collect::<String>())
@@ -86,24 +86,31 @@ pub(crate) fn with_locks(keys: &KeySet, mode: Mode, limit: Duration) -> String {
 /// quotes the text, in whatever language.
 fn begin_with(unless: &str) -> String {
     format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT CASE WHEN {IS_OLD} THEN '{ALREADY_OPEN}' {unless}\
-         ELSE pg_catalog.set_config('{MARK}', 'true', true) END::pg_catalog.bool"
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL {MARK} = 'true'; \
+         SELECT CASE WHEN {IS_OLD} THEN '{ALREADY_OPEN}' {unless}ELSE 'true' END::pg_catalog.bool"
     )
 }
 
-/// Not null once the lock is granted. A wait that runs out is an error.
+/// True if there is no lock. A wait that runs out is an error.
+///
+/// The wait is a text that is only run where it is needed: the server would have as much to do with reading it each time
+/// as with all the rest. A server that was built without XML refuses to, and then the wait begins anew, in slices.
 fn take(key: Key, mode: Mode, millis: u128) -> String {
     let suffix = match mode {
         Mode::Exclusive => "",
         Mode::Shared => "_shared",
     };
     let arguments = key.sql_arguments();
+    let wait = format!(
+        "SELECT pg_catalog.set_config('{STASH}', pg_catalog.current_setting('lock_timeout'), true), \
+         pg_catalog.set_config('lock_timeout', '{millis}', true), \
+         pg_catalog.pg_advisory_xact_lock{suffix}({arguments}), \
+         pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('{STASH}'), true)"
+    );
+    let wait = wait.replace('\'', "''");
     format!(
-        "CASE WHEN pg_catalog.pg_try_advisory_xact_lock{suffix}({arguments}) THEN '' \
-         WHEN pg_catalog.set_config('{STASH}', pg_catalog.current_setting('lock_timeout'), true) IS NULL THEN NULL \
-         WHEN pg_catalog.set_config('lock_timeout', '{millis}', true) IS NULL THEN NULL \
-         WHEN pg_catalog.pg_advisory_xact_lock{suffix}({arguments}) IS NULL THEN NULL \
-         ELSE pg_catalog.set_config('lock_timeout', pg_catalog.current_setting('{STASH}'), true) END"
+        "CASE WHEN pg_catalog.pg_try_advisory_xact_lock{suffix}({arguments}) THEN false \
+         ELSE pg_catalog.query_to_xml('{wait}', false, false, '') IS NULL END"
     )
 }
 

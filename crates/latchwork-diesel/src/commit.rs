@@ -45,7 +45,7 @@ where
     C: Connection<Backend = Pg>,
 {
     let sql = format!(
-        "SELECT CASE WHEN pg_catalog.current_setting('{MARK}', true) OPERATOR(pg_catalog.=) 'true'::pg_catalog.text \
+        "SELECT CASE WHEN pg_catalog.current_setting('{MARK}', true) OPERATOR(pg_catalog.=) 'true' \
          THEN 'true' ELSE '{NOT_OURS}' END::pg_catalog.bool; COMMIT"
     );
     match conn.batch_execute(&sql) {

@@ -39,7 +39,7 @@ pub(crate) async fn open(
             Err(error) => return Err(error),
         };
         let mut wait = wait();
-        let statement = match wait.next() {
+        let statement = match wait.next_after_begin() {
             Ok(Some(statement)) => statement,
             settled => return Ok((open, settled.map(|_| wait))),
         };

@@ -6,7 +6,7 @@ use latchwork_core::{sqlstate::Condition, xact::LockedError};
 use sqlx::{Error, Executor, PgConnection};
 
 use crate::{
-    error::{condition, is_broken},
+    error::{condition, is_broken, is_setting_unknown},
     sql,
     wait::text,
 };
@@ -59,6 +59,9 @@ pub(crate) async fn commit(transaction: &mut PgConnection) -> Result<(), CommitE
         // COMMIT itself was refused, so there is none left for sqlx to roll back, and the server would warn of that.
         // Whether this works is seen by the ROLLBACK.
         drop(transaction.execute("BEGIN").await);
+    }
+    if is_setting_unknown(&error) {
+        return Err(CommitError::Unknown(ENDED_BY_BODY.into()));
     }
     Err(CommitError::Aborted(error))
 }

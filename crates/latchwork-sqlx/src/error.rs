@@ -15,6 +15,12 @@ pub(crate) fn condition(error: &Error) -> Option<Condition> {
     Some(Condition::of(&code))
 }
 
+/// Whether the server has never seen the setting that it was asked for: undefined_object.
+pub(crate) fn is_setting_unknown(error: &Error) -> bool {
+    let code = error.as_database_error().and_then(DatabaseError::code);
+    code.as_deref() == Some("42704")
+}
+
 /// Whether the connection cannot be used any more.
 pub(crate) fn is_broken(error: &Error) -> bool {
     match error {

@@ -307,13 +307,13 @@ impl sealed::Begins for &mut PgConnection {
         let mut lent = Lent::new(self);
         let mut transaction = lent.begin().await.map_err(|error| LockedError::Begin(error.into()))?;
         let mut wait = wait();
-        let refused = match wait::first(&mut transaction, &mut wait).await {
-            Ok(Some(_)) => return run(transaction, wait, body).await,
-            Ok(None) => LockedError::Begin(LEFT_OPEN.into()),
-            Err(error) => LockedError::Lock(error),
-        };
-        settle(transaction).await;
-        Err(refused)
+        match wait::first(&mut transaction, &mut wait).await {
+            Ok(_) => run(transaction, wait, body).await,
+            Err(error) => {
+                settle(transaction).await;
+                Err(LockedError::Lock(error))
+            }
+        }
     }
 }
 
@@ -358,4 +358,3 @@ async fn settle(transaction: impl Ends) {
 /// After what time a session that does not roll back is ended: longer than any slice of a wait.
 const CLEARED_WITHIN: Duration = Duration::from_secs(2);
 const IN_TRANSACTION: &str = "a transaction is open on this connection; take the lock in it with xact_lock";
-const LEFT_OPEN: &str = "a transaction was open on this connection that sqlx did not know of; it was rolled back";

@@ -50,28 +50,24 @@ impl Pooled {
         answer_within: Duration,
         wait: impl Fn() -> XactWait,
     ) -> Result<(Self, XactWait), OpenError> {
-        loop {
-            let begun = begin(pool).await.map_err(|error| OpenError::Begin(error.into()))?;
-            let mut this = Self {
-                transaction: Some(begun),
-                pool: pool.clone(),
-                runtime: Handle::current(),
-                answer_within,
-                server_side: None,
-            };
-            let mut wait = wait();
-            match wait::first(this.transaction(), &mut wait).await {
-                Ok(Some(server_side)) => {
-                    this.server_side = Some(server_side);
-                    return Ok((this, wait));
-                }
-                // Somebody has left a transaction open on the connection, which is not ours to commit.
-                Ok(None) => this.roll_back().await.map_err(OpenError::Begin)?,
-                Err(error) => {
-                    // It is rolled back all the same if this fails.
-                    drop(this.roll_back().await);
-                    return Err(OpenError::Lock(error));
-                }
+        let begun = begin(pool).await.map_err(|error| OpenError::Begin(error.into()))?;
+        let mut this = Self {
+            transaction: Some(begun),
+            pool: pool.clone(),
+            runtime: Handle::current(),
+            answer_within,
+            server_side: None,
+        };
+        let mut wait = wait();
+        match wait::first(this.transaction(), &mut wait).await {
+            Ok(server_side) => {
+                this.server_side = Some(server_side);
+                Ok((this, wait))
+            }
+            Err(error) => {
+                // It is rolled back all the same if this fails.
+                drop(this.roll_back().await);
+                Err(OpenError::Lock(error))
             }
         }
     }

@@ -1,21 +1,15 @@
 //! The statements around a lock. What goes together goes in one simple query, so none has parameters.
 
-/// Remembers whether it has begun a transaction: on a connection that somebody left in one BEGIN only warns. The setting
-/// goes with the transaction, whoever ends it.
-pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
-     SELECT pg_catalog.set_config('latchwork.transaction', \
-     CASE WHEN pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp() \
-     THEN 'open'::pg_catalog.text ELSE 'found'::pg_catalog.text END, true)";
+/// On a connection that somebody left in a transaction BEGIN only warns. The level can only be changed before the first query
+/// of a transaction, and outside of savepoints; since one of the two changes it, this fails where something was done already.
+/// The setting goes with the transaction, whoever ends it.
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; \
+     SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL latchwork.transaction = 'open'";
 
-/// Asks with the first request for the lock what tells the transaction: sqlx throws away what BEGIN is answered. In one
-/// statement, since each costs the server as much as the lock does.
-pub(crate) fn with_facts(ask: &str) -> String {
-    format!(
-        "SELECT asked.answer, pg_catalog.current_setting('latchwork.transaction', true), \
-         pg_catalog.pg_backend_pid()::pg_catalog.text, \
-         pg_catalog.date_part('epoch', pg_catalog.transaction_timestamp())::pg_catalog.text FROM ({ask}) AS asked"
-    )
-}
+/// What tells the transaction from all others in the server. It is asked with the first request for the lock, since sqlx
+/// throws away what BEGIN is answered.
+pub(crate) const FACTS: &str =
+    "pg_catalog.pg_backend_pid(), pg_catalog.date_part('epoch', pg_catalog.transaction_timestamp())";
 
 /// COMMIT of an aborted transaction "succeeds", so something before it has to fail.
 ///

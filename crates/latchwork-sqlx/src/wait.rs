@@ -39,33 +39,22 @@ pub(crate) struct ServerSide {
     pub(crate) begun: f64,
 }
 
-/// Sends the first statement of a wait in a transaction that was just begun with [`sql::BEGIN`]; `None` if that was
-/// somebody else's, left open on the connection.
-pub(crate) async fn first(
-    connection: &mut PgConnection,
-    wait: &mut XactWait,
-) -> Result<Option<ServerSide>, XactLockError> {
-    let Some(statement) = wait.next()? else {
+/// Sends the first statement of a wait in a transaction that was just begun with [`sql::BEGIN`].
+pub(crate) async fn first(connection: &mut PgConnection, wait: &mut XactWait) -> Result<ServerSide, XactLockError> {
+    let Some(statement) = wait.next_after_begin()? else {
         return Err(wait.no_answer());
     };
-    let ask = sql::with_facts(statement.ask());
-    let sql = match statement.prepare() {
-        Some(prepare) => format!("{prepare}; {ask}"),
-        None => ask,
-    };
+    let sql = statement.joined_with(sql::FACTS);
     let rows = send(connection, sql, statement.answer_within(), wait).await?;
     let row = rows.first();
-    if text(row, 1) != Some(sql::OPEN) {
-        return Ok(None);
-    }
     wait.answered(text(row, 0).unwrap_or_default())?;
     let server_side = (|| {
         Some(ServerSide {
-            pid: text(row, 2)?.parse().ok()?,
-            begun: text(row, 3)?.parse().ok()?,
+            pid: text(row, 1)?.parse().ok()?,
+            begun: text(row, 2)?.parse().ok()?,
         })
     })();
-    server_side.map(Some).ok_or_else(|| wait.no_answer())
+    server_side.ok_or_else(|| wait.no_answer())
 }
 
 /// The server finishes a statement that is dropped midway, and whatever the connection does next waits for that.
@@ -87,8 +76,8 @@ async fn send(
     }
 }
 
-/// The text in a column of a row, if both are there.
+/// The text in a column of a row, if both are there. A simple query is answered in texts, whatever their type.
 pub(crate) fn text(row: Option<&PgRow>, column: usize) -> Option<&str> {
-    let value: Result<Option<&str>, Error> = row?.try_get(column);
+    let value: Result<Option<&str>, Error> = row?.try_get_unchecked(column);
     value.ok().flatten()
 }

@@ -7,10 +7,8 @@ use tokio_postgres::{Client, Statement};
 
 use crate::{
     Failure,
-    locks::{
-        connection::connect,
-        contender::{Entrant, Round},
-    },
+    connection::connect,
+    locks::contender::{Entrant, Round},
 };
 
 /// Cycles in one statement.

@@ -5,10 +5,8 @@ use tokio_postgres::{Client, Statement};
 use super::{TRY, UNLOCK};
 use crate::{
     Failure,
-    locks::{
-        connection::connect,
-        contender::{Contender, Stopwatch, Task},
-    },
+    connection::connect,
+    locks::contender::{Contender, Stopwatch, Task},
 };
 
 /// One connection for all tasks, on which tokio-postgres pipelines a statement for each key.

@@ -7,7 +7,7 @@ use latchwork_postgres::Postgres;
 
 use crate::{
     Failure,
-    locks::connection::connect,
+    connection::connect,
     report::{Goal, Report},
     statistics::{nanos, quantile},
 };

@@ -47,30 +47,69 @@ impl Outcome {
     }
 }
 
+/// What is known of the transaction before anything is asked in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    Unknown,
+    /// It has just begun, in READ COMMITTED. So much is not asked then: each question costs the server about as much as
+    /// the lock itself.
+    Fresh,
+}
+
+/// One attempt for one key, which goes in one statement.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Attempt {
+    pub(super) key: Key,
+    mode: Mode,
+    refusals: Refusals,
+}
+
+impl Attempt {
+    /// Answers with a text.
+    pub(super) fn text(&self) -> String {
+        self.answer(&self.key.sql_arguments(), Form::Text)
+    }
+
+    /// The same with the key in parameters.
+    pub(super) fn text_with_parameters(&self) -> String {
+        let arguments = match self.key.as_pair() {
+            None => "$1::pg_catalog.int8",
+            Some(_) => "$1::pg_catalog.int4, $2::pg_catalog.int4",
+        };
+        self.answer(arguments, Form::Text)
+    }
+
+    /// Answers with the text's place in [`ANSWERS`].
+    pub(super) fn place(&self) -> String {
+        self.answer(&self.key.sql_arguments(), Form::Place)
+    }
+
+    fn answer(&self, arguments: &str, form: Form) -> String {
+        let attempt = call_with(arguments, self.mode, TRY);
+        let (granted, busy) = (form.says("granted"), form.says("busy"));
+        self.refusals
+            .or_when(&format!("WHEN {attempt} THEN {granted} ELSE {busy}"), form)
+    }
+}
+
 /// One attempt, in one statement if it is for one key.
-pub(super) fn attempt(request: &XactRequest) -> XactStatement {
+pub(super) fn attempt(request: &XactRequest, standing: Standing) -> XactStatement {
+    let (mode, refusals) = (request.mode, Refusals::of(request, standing));
     match request.keys.as_slice() {
-        [] => XactStatement::new(None, ask(request, "'granted'::pg_catalog.text"), Duration::ZERO),
-        [key] => {
-            let ask = |arguments: &str| {
-                let attempt = call_with(arguments, request.mode, TRY);
-                let answer = format!("WHEN {attempt} THEN 'granted'::pg_catalog.text ELSE 'busy'::pg_catalog.text");
-                ask_when(request, &answer)
-            };
-            let parameters = match key.as_pair() {
-                None => "$1::pg_catalog.int8",
-                Some(_) => "$1::pg_catalog.int4, $2::pg_catalog.int4",
-            };
-            XactStatement::new(None, ask(&key.sql_arguments()), Duration::ZERO).with_parameters(ask(parameters), *key)
-        }
+        [] => XactStatement::new(None, refusals.or("'granted'"), Duration::ZERO),
+        [key] => XactStatement::attempt(Attempt {
+            key: *key,
+            mode,
+            refusals,
+        }),
         keys => {
             // The exception is caught: it gives up what was taken of the others, without a line in the server's log.
             let tries = keys.iter().map(|key| {
-                let attempt = call(*key, request.mode, TRY);
+                let attempt = call(*key, mode, TRY);
                 format!("IF NOT {attempt} THEN RAISE lock_not_available; END IF; ")
             });
-            let block = block(request, "", &tries.collect::<String>());
-            XactStatement::new(Some(block), ask(request, ANSWER), Duration::ZERO)
+            let block = block(refusals, "", &tries.collect::<String>());
+            XactStatement::new(Some(block), refusals.or(ANSWER), Duration::ZERO)
         }
     }
 }
@@ -79,7 +118,8 @@ pub(super) fn attempt(request: &XactRequest) -> XactStatement {
 ///
 /// The inner block is a savepoint of its own: a limit that runs out, or a cancel request, ends it without an error, with
 /// no lock held and the caller's lock_timeout back, without a line in the server's log.
-pub(super) fn slice(request: &XactRequest, limit: Duration) -> XactStatement {
+pub(super) fn slice(request: &XactRequest, standing: Standing, limit: Duration) -> XactStatement {
+    let refusals = Refusals::of(request, standing);
     let millis = limit.as_nanos().div_ceil(1_000_000).clamp(1, i32::MAX as u128);
     let waits = request.keys.as_slice().iter().enumerate().map(|(at, key)| {
         let left = if at == 0 {
@@ -106,8 +146,8 @@ pub(super) fn slice(request: &XactRequest, limit: Duration) -> XactStatement {
         ),
         None => ANSWER.to_owned(),
     };
-    let block = block(request, declares, &waits);
-    XactStatement::new(Some(block), ask(request, &answer), limit)
+    let block = block(refusals, declares, &waits);
+    XactStatement::new(Some(block), refusals.or(&answer), limit)
 }
 
 /// A transaction that is paused must not keep the next holder waiting for ever.
@@ -159,8 +199,9 @@ fn time_left(millis: u128) -> String {
 }
 
 /// Takes all locks or none, and leaves the answer in a setting of the transaction.
-fn block(request: &XactRequest, declares: &str, takes: &str) -> String {
-    let refused = refusals(request).map(|(refused, _)| refused).join(" OR ");
+fn block(refusals: Refusals, declares: &str, takes: &str) -> String {
+    let refused = refusals.each(Form::Text).map(|(refused, _)| refused);
+    let refused = refused.collect::<Vec<_>>().join(" OR ");
     let says = |answer: &str| format!("PERFORM pg_catalog.set_config('latchwork.answer', '{answer}', true); ");
     let (busy, granted, cancelled) = (says("busy"), says("granted"), says("cancelled"));
     let (deadlock, full) = (says("deadlock"), says("full"));
@@ -173,31 +214,73 @@ fn block(request: &XactRequest, declares: &str, takes: &str) -> String {
     )
 }
 
-fn ask(request: &XactRequest, answer: &str) -> String {
-    ask_when(request, &format!("ELSE {answer}"))
+/// Where no lock is taken, and what is answered then.
+#[derive(Debug, Clone, Copy)]
+struct Refusals {
+    standing: Standing,
+    allow_stale_snapshot: bool,
 }
 
-/// CASE stops at the first that is true, so nothing is locked where that is refused.
-fn ask_when(request: &XactRequest, answer: &str) -> String {
-    let refusals = refusals(request).map(|(refused, answer)| format!("WHEN {refused} THEN {answer} "));
-    format!("SELECT CASE {}{answer} END AS answer", refusals.concat())
+/// How an answer is put.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    Text,
+    /// As a number: the place in [`ANSWERS`], from 1.
+    Place,
 }
 
-fn refusals(request: &XactRequest) -> [(String, &'static str); 3] {
-    let is = |level| format!("{ISOLATION} OPERATOR(pg_catalog.=) '{level}'::pg_catalog.text");
-    let stale = if request.allow_stale_snapshot {
-        "false".to_owned()
-    } else {
-        format!("NOT ({} OR {})", is("read committed"), is("read uncommitted"))
-    };
-    [
-        (IS_STANDBY.to_owned(), "'standby'::pg_catalog.text"),
-        (IS_ALONE.to_owned(), "'no transaction'::pg_catalog.text"),
-        (
-            stale,
-            "pg_catalog.concat('isolation ', pg_catalog.current_setting('transaction_isolation'))",
-        ),
-    ]
+impl Form {
+    fn says(self, answer: &str) -> String {
+        match self {
+            Self::Text => format!("'{answer}'"),
+            Self::Place => {
+                let place = ANSWERS.iter().position(|one| *one == answer);
+                place.map_or(0, |place| place + 1).to_string()
+            }
+        }
+    }
+}
+
+impl Refusals {
+    const fn of(request: &XactRequest, standing: Standing) -> Self {
+        Self {
+            standing,
+            allow_stale_snapshot: request.allow_stale_snapshot,
+        }
+    }
+
+    /// A refusal, or else a text.
+    fn or(self, answer: &str) -> String {
+        self.or_when(&format!("ELSE {answer}"), Form::Text)
+    }
+
+    /// CASE stops at the first that is true, so nothing is locked where that is refused.
+    fn or_when(self, whens: &str, form: Form) -> String {
+        let refusals = self
+            .each(form)
+            .map(|(refused, answer)| format!("WHEN {refused} THEN {answer} "));
+        format!("CASE {}{whens} END", refusals.collect::<String>())
+    }
+
+    fn each(self, form: Form) -> impl Iterator<Item = (String, String)> {
+        let is = |level| format!("{ISOLATION} OPERATOR(pg_catalog.=) '{level}'::pg_catalog.text");
+        let standby = Some((IS_STANDBY.to_owned(), form.says("standby")));
+        let is_known = self.standing == Standing::Fresh;
+        let alone = (!is_known).then(|| (IS_ALONE.to_owned(), form.says("no transaction")));
+        let stale = (!is_known && !self.allow_stale_snapshot).then(|| {
+            let answer = match form {
+                Form::Text => format!("pg_catalog.concat('{ISOLATED}', {ISOLATION})"),
+                Form::Place => {
+                    let [repeatable, serializable] =
+                        [REPEATABLE, SERIALIZABLE].map(|level| form.says(&format!("{ISOLATED}{level}")));
+                    format!("CASE WHEN {} THEN {repeatable} ELSE {serializable} END", is(REPEATABLE))
+                }
+            };
+            let fits = format!("{} OR {}", is("read committed"), is("read uncommitted"));
+            (format!("NOT ({fits})"), answer)
+        });
+        [standby, alone, stale].into_iter().flatten()
+    }
 }
 
 fn call(key: Key, mode: Mode, function: &str) -> String {
@@ -220,4 +303,20 @@ const IS_STANDBY: &str = "pg_catalog.pg_is_in_recovery()";
 const IS_ALONE: &str = "pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp()";
 const ISOLATION: &str = "pg_catalog.current_setting('transaction_isolation')";
 const ISOLATED: &str = "isolation ";
+const REPEATABLE: &str = "repeatable read";
+const SERIALIZABLE: &str = "serializable";
 const ANSWER: &str = "pg_catalog.current_setting('latchwork.answer', true)";
+
+/// All that is answered, with the levels of isolation that are refused.
+pub(super) const ANSWERS: [&str; 10] = [
+    "granted",
+    "busy",
+    "cancelled",
+    "deadlock",
+    "full",
+    "standby",
+    "superseded",
+    "no transaction",
+    "isolation repeatable read",
+    "isolation serializable",
+];

@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     Cause, XactLockError, XactRequest,
-    sql::{self, Outcome},
+    sql::{self, ANSWERS, Attempt, Outcome, Standing},
 };
 use crate::{Key, sqlstate::Condition};
 
@@ -44,9 +44,15 @@ enum State {
 #[derive(Debug)]
 pub struct XactStatement {
     prepare: Option<String>,
-    ask: String,
-    with_parameters: Option<(String, Key)>,
+    answer: Answer,
     server_waits: Duration,
+}
+
+/// The expression that is the answer.
+#[derive(Debug)]
+enum Answer {
+    Attempt(Attempt),
+    Text(String),
 }
 
 impl XactWait {
@@ -78,13 +84,27 @@ impl XactWait {
     /// [`XactLockError::TimedOut`] when the limit has run out.
     #[expect(clippy::should_implement_trait, reason = "an iterator has no end with an error")]
     pub fn next(&mut self) -> Result<Option<XactStatement>, XactLockError> {
+        self.next_in(Standing::Unknown)
+    }
+
+    /// As [`next`](Self::next), in a transaction that has just begun in READ COMMITTED, as whoever sends it finds out by
+    /// itself: it does not ask for that again, and costs the server half as much.
+    ///
+    /// # Errors
+    ///
+    /// As [`next`](Self::next).
+    pub fn next_after_begin(&mut self) -> Result<Option<XactStatement>, XactLockError> {
+        self.next_in(Standing::Fresh)
+    }
+
+    fn next_in(&self, standing: Standing) -> Result<Option<XactStatement>, XactLockError> {
         let left = match (&self.state, &self.patience) {
             (State::New, patience) => {
                 return Ok(Some(match (self.request.fence, patience) {
-                    (None, _) => sql::attempt(&self.request),
+                    (None, _) => sql::attempt(&self.request, standing),
                     // A grant that is being made has the key for a moment.
-                    (Some(_), Patience::Within(limit)) => sql::slice(&self.request, SLICE.min(*limit)),
-                    (Some(_), _) => sql::slice(&self.request, SLICE),
+                    (Some(_), Patience::Within(limit)) => sql::slice(&self.request, standing, SLICE.min(*limit)),
+                    (Some(_), _) => sql::slice(&self.request, standing, SLICE),
                 }));
             }
             (State::Granted, _) | (State::Busy, Patience::None) => return Ok(None),
@@ -100,7 +120,7 @@ impl XactWait {
         };
         // Slices differ by a fifth either way, so that waiters do not move in step.
         let slice = left.min(SLICE.mul_f64(0.8 + 0.4 * fastrand::f64()));
-        Ok(Some(sql::slice(&self.request, slice)))
+        Ok(Some(sql::slice(&self.request, standing, slice)))
     }
 
     /// Takes in what the server has answered: the text in the only column of the only row of
@@ -138,6 +158,17 @@ impl XactWait {
             Outcome::Unreadable => return Err(XactLockError::NoAnswer { keys: keys() }),
         };
         Ok(())
+    }
+
+    /// Takes in what the server has answered to [`XactStatement::ask_rows`]: how many rows.
+    ///
+    /// # Errors
+    ///
+    /// As [`answered`](Self::answered).
+    pub fn answered_by_rows(&mut self, rows: u64) -> Result<(), XactLockError> {
+        let place = usize::try_from(rows).ok().and_then(|rows| rows.checked_sub(1));
+        let answer = place.and_then(|place| ANSWERS.get(place));
+        self.answered(answer.copied().unwrap_or("not one of ours"))
     }
 
     /// What is asked for.
@@ -194,19 +225,20 @@ impl XactWait {
 }
 
 impl XactStatement {
-    pub(super) const fn new(prepare: Option<String>, ask: String, server_waits: Duration) -> Self {
+    /// What is asked is an expression of type `text`.
+    pub(super) const fn new(prepare: Option<String>, answer: String, server_waits: Duration) -> Self {
         Self {
             prepare,
-            ask,
-            with_parameters: None,
+            answer: Answer::Text(answer),
             server_waits,
         }
     }
 
-    pub(super) fn with_parameters(self, ask: String, key: Key) -> Self {
+    pub(super) const fn attempt(attempt: Attempt) -> Self {
         Self {
-            with_parameters: Some((ask, key)),
-            ..self
+            prepare: None,
+            answer: Answer::Attempt(attempt),
+            server_waits: Duration::ZERO,
         }
     }
 
@@ -218,25 +250,58 @@ impl XactStatement {
 
     /// A query with one row of one column, `answer`, of type `text`.
     #[must_use]
-    pub fn ask(&self) -> &str {
-        &self.ask
+    pub fn ask(&self) -> String {
+        let answer = match &self.answer {
+            Answer::Attempt(attempt) => attempt.text(),
+            Answer::Text(text) => text.clone(),
+        };
+        format!("SELECT {answer} AS answer")
     }
 
     /// What [`ask`](Self::ask) asks with the key in parameters, and the key: `$1` of type `bigint`, or `$1` and `$2` of type
     /// `integer` for a pair. For a library that keeps statements prepared, since the text is the same for all keys of a kind.
     /// `None` for what is not one attempt for one key.
     #[must_use]
-    pub fn ask_with_parameters(&self) -> Option<(&str, Key)> {
-        let (ask, key) = self.with_parameters.as_ref()?;
-        Some((ask, *key))
+    pub fn ask_with_parameters(&self) -> Option<(String, Key)> {
+        match &self.answer {
+            Answer::Attempt(attempt) => {
+                let answer = attempt.text_with_parameters();
+                Some((format!("SELECT {answer} AS answer"), attempt.key))
+            }
+            Answer::Text(_) => None,
+        }
     }
 
-    /// Both, for a library that can send several statements in one simple query.
+    /// What [`ask`](Self::ask) asks, answered by a number of empty rows, for a library that reads none; for
+    /// [`XactWait::answered_by_rows`].
+    #[must_use]
+    pub fn ask_rows(&self) -> String {
+        let place = match &self.answer {
+            Answer::Attempt(attempt) => attempt.place(),
+            Answer::Text(answer) => {
+                let answers = ANSWERS.map(|answer| format!("'{answer}'")).join(", ");
+                format!("pg_catalog.array_position(ARRAY[{answers}]::pg_catalog.text[], {answer})")
+            }
+        };
+        format!("SELECT FROM pg_catalog.generate_series(1, {place})")
+    }
+
+    /// What goes before and [`ask`](Self::ask), for a library that can send several statements in one simple query.
     #[must_use]
     pub fn joined(&self) -> String {
+        self.behind_its_preparation(self.ask())
+    }
+
+    /// As [`joined`](Self::joined), with more columns behind the answer.
+    #[must_use]
+    pub fn joined_with(&self, columns: &str) -> String {
+        self.behind_its_preparation(format!("{}, {columns}", self.ask()))
+    }
+
+    fn behind_its_preparation(&self, ask: String) -> String {
         match &self.prepare {
-            Some(prepare) => format!("{prepare}; {}", self.ask),
-            None => self.ask.clone(),
+            Some(prepare) => format!("{prepare}; {ask}"),
+            None => ask,
         }
     }
 
@@ -250,6 +315,7 @@ impl XactStatement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Mode, fence::Fence, xact::FencedLimits};
 
     fn request() -> XactRequest {
         XactRequest::new(Key::bigint(1))
@@ -275,7 +341,7 @@ mod tests {
             asked.map(|(text, key)| {
                 assert_ne!(text, statement.ask());
                 assert_eq!([key], keys);
-                text.to_owned()
+                text
             })
         };
         let (one, pair) = (ask(&[Key::bigint(1)]).unwrap(), ask(&[Key::pair(1, 2)]).unwrap());
@@ -287,6 +353,44 @@ mod tests {
         wait.next().unwrap().unwrap();
         wait.answered("busy").unwrap();
         assert!(wait.next().unwrap().unwrap().ask_with_parameters().is_none());
+    }
+
+    #[test]
+    fn after_begin_an_attempt_does_not_ask_what_begin_has_settled() {
+        for keys in [vec![Key::bigint(1)], vec![Key::bigint(1), Key::bigint(2)]] {
+            let next = |after_begin| {
+                let mut wait = XactWait::attempt(XactRequest::new(keys.clone()));
+                let statement = if after_begin {
+                    wait.next_after_begin()
+                } else {
+                    wait.next()
+                };
+                statement.unwrap().unwrap().joined()
+            };
+            let (fresh, unknown) = (next(true), next(false));
+            for (question, is_settled) in [
+                ("pg_is_in_recovery", false),
+                ("statement_timestamp", true),
+                ("transaction_isolation", true),
+            ] {
+                assert!(unknown.contains(question));
+                assert_eq!(fresh.contains(question), !is_settled, "{question}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_number_of_rows_means_an_answer() {
+        let fence = Fence::fresh(Key::bigint(1), Mode::Exclusive);
+        for rows in 1..=ANSWERS.len() as u64 {
+            let request = XactRequest::fenced(&fence, FencedLimits::default());
+            let heard = XactWait::attempt(request).answered_by_rows(rows);
+            assert!(!matches!(heard, Err(XactLockError::NoAnswer { .. })), "{rows}");
+        }
+        for rows in [0, ANSWERS.len() as u64 + 1, u64::MAX] {
+            let heard = XactWait::attempt(request()).answered_by_rows(rows);
+            assert!(matches!(heard, Err(XactLockError::NoAnswer { .. })), "{rows}");
+        }
     }
 
     #[test]

@@ -50,7 +50,7 @@ async fn attempt<P: TxProvider>(tx: &mut P::Tx, request: &TxRequest) -> Result<b
     let request = XactRequest::new(request.key()).with_mode(request.mode());
     let mut attempt = XactWait::attempt(request);
     while let Some(statement) = attempt.next().map_err(TxError::other)? {
-        let row = P::query(tx, statement.ask(), &[]).await?;
+        let row = P::query(tx, &statement.ask(), &[]).await?;
         let answer = row.as_deref().and_then(|row| row.first()?.as_deref());
         let answer = answer
             .and_then(|answer| str::from_utf8(answer).ok())

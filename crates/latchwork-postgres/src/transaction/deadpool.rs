@@ -14,14 +14,14 @@ use latchwork_core::{
     xact::{XactRequest, XactWait},
 };
 use latchwork_http::tx::{SqlValue, TxError, TxProvider, TxRequest, TxRow};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::{
     Error, SimpleQueryMessage, SimpleQueryRow,
-    error::Severity,
+    error::{Severity, SqlState},
     types::{FromSql, ToSql, Type},
 };
 
-use super::{XactLockError, XactLockExt as _, wait::run};
+use super::{XactLockError, XactLockExt as _, wait::go_on};
 use crate::sqlstate::{Condition, condition};
 
 pub use locked::LockedTransactionExt;
@@ -118,14 +118,11 @@ impl TxProvider for DeadpoolTx {
         if tx.is_closed() {
             return Err(TxError::unavailable("the connection had ended before COMMIT"));
         }
-        // Sent together. COMMIT of an aborted transaction "succeeds", so the first asks whether ours is alive.
-        let ended = join(tx.simple_query(IS_OPEN), tx.batch_execute("COMMIT"));
-        let (alive, committed) = tx.in_time(ended).await.map_err(TxError::outcome_unknown)?;
-        let ended = judge(alive, committed);
+        let ended = tx.in_time(tx.simple_query(COMMIT)).await;
+        let ended = judge(ended.map_err(TxError::outcome_unknown)?);
         let is_clean = match &ended {
             Ok(()) => true,
-            // The server tells of an error before it gives up the locks, and answers the next statement after that.
-            Err(TxError::Aborted(_)) => matches!(tx.in_time(tx.batch_execute("")).await, Ok(Ok(()))),
+            Err(TxError::Aborted(_)) => matches!(tx.in_time(clear_away(&tx)).await, Ok(Ok(()))),
             Err(_) => false,
         };
         if is_clean {
@@ -192,18 +189,38 @@ async fn begin_unless(
             tx.reuse();
             return Err(TxError::unavailable("nobody waits for the transaction any more"));
         }
-        // Sent together: one round trip.
-        let (began, granted) = join(tx.simple_query(BEGIN), run(&tx, wait())).await;
+        let mut wait = wait();
+        let Ok(Some(first)) = wait.next_after_begin() else {
+            return Err(TxError::other("a wait has no first statement"));
+        };
+        // One message, and one round trip.
+        let begin = format!("{BEGIN}; {}", first.joined_with(FACTS));
+        let Ok(began) = timeout(first.answer_within(), tx.simple_query(&begin)).await else {
+            return Ok((tx, Err(wait.no_answer())));
+        };
         match began {
-            Ok(answer) if says(&answer, "t") => {
-                tx.has_begun(first_row(&answer));
-                return Ok((tx, granted));
+            Ok(answer) => {
+                if let Some(row) = first_row(&answer).filter(|row| row.get(1) == Some("t")) {
+                    tx.has_begun(row);
+                    let granted = match wait.answered(row.get(0).unwrap_or_default()) {
+                        Ok(()) => go_on(&tx, &mut wait).await,
+                        Err(refused) => Err(refused),
+                    };
+                    return Ok((tx, granted));
+                }
             }
-            Err(error) if !is_in_transaction(&error) => return Err(TxError::unavailable(error)),
-            // Somebody has left a transaction open on it, which is not ours to commit. It may have our lock by now, and
-            // would keep it for a moment from the next connection if this one was only closed.
-            _ => DeadpoolTx::rollback(tx).await?,
+            Err(error) if is_in_transaction(&error) => {}
+            // BEGIN has none of these.
+            Err(error) if matches!(condition(&error), Some(Condition::LockTableFull | Condition::Deadlock)) => {
+                let code = error.code().cloned();
+                let refused = wait.failed(code.as_ref().map(|code| code.code()), error);
+                return Ok((tx, Err(refused)));
+            }
+            Err(error) => return Err(TxError::unavailable(error)),
         }
+        // Somebody has left a transaction open on it, which is not ours to commit. It may have our lock by now, and would
+        // keep it for a moment from the next connection if this one was only closed.
+        DeadpoolTx::rollback(tx).await?;
     }
 }
 
@@ -251,30 +268,32 @@ fn from_statement(error: Error) -> TxError {
     }
 }
 
-/// What came of a commit, by the answers to its two statements.
-///
-/// Only an error that leaves the connection open is the server's word on them: one that ends it can come from a pooler,
-/// whose server may have committed.
-fn judge(alive: Result<Vec<SimpleQueryMessage>, Error>, committed: Result<(), Error>) -> Result<(), TxError> {
-    let refused = |error: Error| {
-        if error.as_db_error().is_some() && !is_fatal(&error) {
-            TxError::aborted(error)
-        } else {
-            TxError::outcome_unknown(error)
-        }
+/// Ends what a refused COMMIT may have left. It is not in a transaction if COMMIT itself was refused, and the server warns
+/// of a ROLLBACK then; if it is in one, that is aborted, and takes nothing else.
+async fn clear_away(tx: &PooledTx) -> Result<(), Error> {
+    let (_, rolled_back) = join(tx.batch_execute("BEGIN"), tx.batch_execute("ROLLBACK")).await;
+    rolled_back
+}
+
+/// Only an error that leaves the connection open is the server's word: one that ends it can come from a pooler, whose
+/// server may have committed.
+fn judge(ended: Result<Vec<SimpleQueryMessage>, Error>) -> Result<(), TxError> {
+    let answer = match ended {
+        Ok(answer) if says(&answer, "open") => return Ok(()),
+        Ok(_) => None,
+        // A server that has never seen the setting.
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_OBJECT) => None,
+        Err(error) => Some(error),
     };
-    let alive = alive.map_err(refused)?;
-    committed.map_err(refused)?;
-    if says(&alive, "open") {
-        Ok(())
-    } else {
-        Err(TxError::outcome_unknown(
+    match answer {
+        None => Err(TxError::outcome_unknown(
             "the handler has ended the transaction itself; leave COMMIT and ROLLBACK to the layer",
-        ))
+        )),
+        Some(error) if error.as_db_error().is_some() && !is_fatal(&error) => Err(TxError::aborted(error)),
+        Some(error) => Err(TxError::outcome_unknown(error)),
     }
 }
 
-/// Whether the first column of the first row holds this.
 fn says(messages: &[SimpleQueryMessage], text: &str) -> bool {
     first_row(messages).is_some_and(|row| row.get(0) == Some(text))
 }
@@ -314,12 +333,15 @@ impl<'a> FromSql<'a> for Raw {
     }
 }
 
-/// Says whether it has begun a transaction, for on a connection with an open one BEGIN only warns. The setting goes
-/// with the transaction, whoever ends it.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL latchwork.transaction = 'open'; \
-     SELECT pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp(), \
+/// The setting goes with the transaction, whoever ends it.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL latchwork.transaction = 'open'";
+/// Whether the same message has begun the transaction, for on a connection with an open one BEGIN only warns; and what
+/// tells it from all others in the server.
+const FACTS: &str = "pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp(), \
      pg_catalog.pg_backend_pid(), pg_catalog.date_part('epoch', pg_catalog.transaction_timestamp())";
-const IS_OPEN: &str = "SELECT pg_catalog.current_setting('latchwork.transaction', true)";
+/// COMMIT of an aborted transaction "succeeds", so something before it has to fail; and it says whether the transaction
+/// is ours.
+const COMMIT: &str = "SHOW latchwork.transaction; COMMIT";
 
 /// After how long a wait looks whether anybody still wants it.
 const SLICE: Duration = Duration::from_secs(1);

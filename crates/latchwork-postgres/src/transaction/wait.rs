@@ -13,8 +13,13 @@ pub(super) fn attempt(client: &Client, request: XactRequest) -> impl Future<Outp
 /// (One request signals a session twice, and the wait may end by itself meanwhile.) Nothing that the dropped future
 /// could still do would prevent that; and the driver's way to send it ends PgBouncer with a fatal error.
 pub(super) async fn run(client: &Client, mut wait: XactWait) -> Result<bool, XactLockError> {
+    go_on(client, &mut wait).await
+}
+
+/// Runs what is left of a wait.
+pub(super) async fn go_on(client: &Client, wait: &mut XactWait) -> Result<bool, XactLockError> {
     while let Some(statement) = wait.next()? {
-        let answer = send(client, &statement, &wait).await?;
+        let answer = send(client, &statement, wait).await?;
         wait.answered(&answer)?;
     }
     Ok(wait.is_granted())

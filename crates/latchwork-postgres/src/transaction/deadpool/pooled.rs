@@ -2,7 +2,7 @@ use std::{fmt, future::Future, ops::Deref, time::Duration};
 
 use deadpool_postgres::Object;
 use tokio::time::{error::Elapsed, timeout};
-use tokio_postgres::{Client, SimpleQueryRow};
+use tokio_postgres::{Client, Error, SimpleQueryRow, Statement};
 use tracing::warn;
 
 use crate::transaction::{XactLockExt, sealed::HasClient};
@@ -39,8 +39,8 @@ struct ServerSide {
 impl ServerSide {
     fn new(row: &SimpleQueryRow) -> Option<Self> {
         Some(Self {
-            pid: row.get(1)?.parse().ok()?,
-            begun: row.get(2)?.parse().ok()?,
+            pid: row.get(2)?.parse().ok()?,
+            begun: row.get(3)?.parse().ok()?,
         })
     }
 
@@ -64,9 +64,18 @@ impl PooledTx {
         }
     }
 
+    /// Prepares a statement, or takes it from those that the connection keeps prepared, as deadpool's own transactions do.
+    ///
+    /// # Errors
+    ///
+    /// Those of the driver.
+    pub async fn prepare_cached(&self, query: &str) -> Result<Statement, Error> {
+        self.client.as_ref().expect(PRESENT).prepare_cached(query).await
+    }
+
     /// Remembers the row with which a transaction has begun.
-    pub(super) fn has_begun(&mut self, row: Option<&SimpleQueryRow>) {
-        self.server_side = row.and_then(ServerSide::new);
+    pub(super) fn has_begun(&mut self, row: &SimpleQueryRow) {
+        self.server_side = ServerSide::new(row);
     }
 
     pub(super) async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Result<T, Elapsed> {
@@ -100,7 +109,7 @@ impl Deref for PooledTx {
     type Target = Client;
 
     fn deref(&self) -> &Client {
-        self.client.as_ref().expect("a connection is there until it is dropped")
+        self.client.as_ref().expect(PRESENT)
     }
 }
 
@@ -126,3 +135,5 @@ impl fmt::Debug for PooledTx {
         f.debug_struct("PooledTx").finish_non_exhaustive()
     }
 }
+
+const PRESENT: &str = "a connection is there until it is dropped";
