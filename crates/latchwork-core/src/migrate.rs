@@ -32,7 +32,16 @@ impl Locks {
     /// every path: the end of the work, its error, a panic, or this future dropped.
     ///
     /// The work is dropped midway if the lock is lost. A tool that takes an advisory lock of its own, such as sqlx's, does
-    /// so as a second one.
+    /// so as a second one, which nobody else waits for then.
+    ///
+    /// | tool | the work | a migration outside of a transaction, as `CREATE INDEX CONCURRENTLY` has to be |
+    /// |---|---|---|
+    /// | sqlx | `sqlx::migrate!().run(&pool)` | its file begins with `-- no-transaction` |
+    /// | sea-orm-migration | `Migrator::up(&database, None)` | `use_transaction` of its `MigrationTrait` is `Some(false)` |
+    /// | refinery | `migrations::runner().run_async(&mut client)` | it has none |
+    /// | diesel_migrations | `connection.run_pending_migrations(MIGRATIONS)`, in the `migrate` of latchwork-postgres' `BlockingLocks` | its `metadata.toml` has `run_in_transaction = false` |
+    ///
+    /// The package `migrations` among latchwork's examples has each of them in two processes at once.
     ///
     /// # Cancel safety
     ///
@@ -51,7 +60,7 @@ impl Locks {
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), MigrateError<std::io::Error>> {
     /// # let locks = Locks::in_memory();
-    /// // `sqlx::migrate!().run(&pool)`, `Migrator::up(&database, None)`, `refinery_migrations::runner().run_async(..)`
+    /// // Such as `sqlx::migrate!().run(&pool)`.
     /// locks.migrate("migrations", Duration::from_secs(300), migrations()).await?;
     /// # Ok(())
     /// # }

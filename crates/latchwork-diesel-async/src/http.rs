@@ -36,6 +36,9 @@ use crate::{
 /// lock of session scope, stays on the pooled connection; a `RecyclingMethod` of the pool can clear it away. (It must not
 /// be `DISCARD ALL`, which takes the statements away that diesel-async keeps prepared.)
 ///
+/// After an outage bb8 pauses for up to half of the pool's `connection_timeout`, which is 30 s by default, before it tries
+/// again to connect.
+///
 /// # Examples
 ///
 /// ```no_run

@@ -13,9 +13,15 @@
 //!
 //! # Blocking
 //!
-//! All of it blocks its thread, as diesel does. In an async service run it on a thread for that, as with
-//! `tokio::task::spawn_blocking`. Nothing stops such a thread from outside: if its future is dropped, the transaction
-//! runs to its end all the same, so a limit for the wait is the limit for an abandoned request too.
+//! All of it blocks its thread, as diesel does. In an async service it runs on a thread for that:
+//!
+//! - `LockedPoolExt`, with the feature `tokio`, has a pool run a whole locked transaction on one. What nobody waits for any
+//!   more stops before its body runs, or goes on to its end.
+//! - `DieselTx`, with the feature `http`, opens a transaction for each HTTP request, whose handler says in closures what is
+//!   to run on it.
+//! - Anything else is for `tokio::task::spawn_blocking`. Nothing stops such a thread from outside: if its future is
+//!   dropped, the transaction runs to its end all the same, so a limit for the wait is the limit for an abandoned request
+//!   too.
 //!
 //! A server that does not answer at all is waited for as long as libpq waits for it. To be sure, set `keepalives_idle`
 //! and `tcp_user_timeout` in the connection's URL.
@@ -25,6 +31,8 @@
 //! | feature | default | what it adds |
 //! |---|---|---|
 //! | `r2d2` | yes | [`LockedTransactionExt`] on the connections of an r2d2 pool |
+//! | `tokio` | | `LockedPoolExt`: locked transactions of an r2d2 pool for async code, on blocking threads |
+//! | `http` | | `DieselTx`, for the layers of latchwork-tower and latchwork-actix |
 //!
 //! # Examples
 //!
@@ -47,10 +55,16 @@
 mod begin;
 mod commit;
 mod errors;
+#[cfg(feature = "http")]
+mod http;
 mod lock;
 mod locked;
+#[cfg(feature = "tokio")]
+mod pool;
 mod state;
 
+#[cfg(feature = "http")]
+pub use http::{DieselTx, PooledTx};
 pub use latchwork_core::{
     Key,
     fence::Fence,
@@ -58,6 +72,8 @@ pub use latchwork_core::{
 };
 pub use lock::{XactLock, XactLockExt};
 pub use locked::LockedTransactionExt;
+#[cfg(feature = "tokio")]
+pub use pool::LockedPoolExt;
 
 #[cfg(all(doctest, feature = "r2d2"))]
 #[doc = include_str!("../README.md")]

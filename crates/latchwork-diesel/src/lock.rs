@@ -133,13 +133,27 @@ pub(crate) fn run<C>(conn: &mut C, mut wait: XactWait) -> Result<bool, XactLockE
 where
     C: Connection<Backend = Pg> + LoadConnection,
 {
+    run_while(conn, &mut wait, || true)
+}
+
+/// The same for as long as anybody wants it, which is asked before each statement.
+pub(crate) fn run_while<C>(
+    conn: &mut C,
+    wait: &mut XactWait,
+    is_wanted: impl Fn() -> bool,
+) -> Result<bool, XactLockError>
+where
+    C: Connection<Backend = Pg> + LoadConnection,
+{
     match state::depth(conn) {
         Ok(Some(_)) => {}
         Ok(None) => return Err(wait.no_transaction()),
         Err(broken) => return Err(wait.lost(broken)),
     }
-    while let Some(statement) = wait.next()? {
-        let answer = send(conn, &statement).map_err(|error| errors::lock(conn, &wait, error))?;
+    while is_wanted()
+        && let Some(statement) = wait.next()?
+    {
+        let answer = send(conn, &statement).map_err(|error| errors::lock(conn, wait, error))?;
         wait.answered(&answer.unwrap_or_default())?;
     }
     Ok(wait.is_granted())

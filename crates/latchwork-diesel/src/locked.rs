@@ -73,7 +73,7 @@ pub trait LockedTransactionExt: sealed::Transacts {
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
     {
-        begin_locked(self, keys.into(), &options)?;
+        begin_locked(self, keys.into(), &options, || true)?;
         run(self, body)
     }
 
@@ -107,12 +107,7 @@ pub trait LockedTransactionExt: sealed::Transacts {
     where
         F: FnOnce(&mut Self) -> Result<T, E>,
     {
-        begin::begin(self, &begin::alone()).map_err(not_begun)?;
-        if take(self, XactWait::attempt(XactRequest::new(keys)))? {
-            return run(self, body).map(Some);
-        }
-        state::roll_back(self);
-        Ok(None)
+        try_locked_while(self, keys.into(), || true, body)
     }
 
     /// Does the same as [`locked_transaction`](Self::locked_transaction), and again from the beginning if a
@@ -204,7 +199,7 @@ pub trait LockedTransactionExt: sealed::Transacts {
         // It counts from here, so that BEGIN is in the limit.
         let wait = XactWait::within(XactRequest::fenced(fence, limits), Some(limit));
         begin::begin(self, &begin::alone()).map_err(not_begun)?;
-        take(self, wait)?;
+        take_while(self, wait, || true)?;
         run(self, body)
     }
 }
@@ -227,9 +222,60 @@ mod sealed {
     }
 }
 
+/// Does the same as [`LockedTransactionExt::locked_transaction`], for as long as anybody wants it: `None` if nobody did
+/// before the body ran.
+#[cfg(feature = "tokio")]
+pub(crate) fn locked_while<C, T, E, F>(
+    conn: &mut C,
+    keys: KeySet,
+    options: &XactOptions,
+    is_wanted: impl Fn() -> bool,
+    body: F,
+) -> Result<Option<T>, LockedError<E>>
+where
+    C: LockedTransactionExt,
+    F: FnOnce(&mut C) -> Result<T, E>,
+{
+    let is_granted = begin_locked(conn, keys, options, &is_wanted)?;
+    run_if(is_granted && is_wanted(), conn, body)
+}
+
+/// Does the same as [`LockedTransactionExt::try_locked_transaction`], for as long as anybody wants it.
+pub(crate) fn try_locked_while<C, T, E, F>(
+    conn: &mut C,
+    keys: KeySet,
+    is_wanted: impl Fn() -> bool,
+    body: F,
+) -> Result<Option<T>, LockedError<E>>
+where
+    C: LockedTransactionExt,
+    F: FnOnce(&mut C) -> Result<T, E>,
+{
+    begin::begin(conn, &begin::alone()).map_err(not_begun)?;
+    let is_granted = take_while(conn, XactWait::attempt(XactRequest::new(keys)), &is_wanted)?;
+    run_if(is_granted && is_wanted(), conn, body)
+}
+
+fn run_if<C, T, E, F>(is_to: bool, conn: &mut C, body: F) -> Result<Option<T>, LockedError<E>>
+where
+    C: LockedTransactionExt,
+    F: FnOnce(&mut C) -> Result<T, E>,
+{
+    if is_to {
+        return run(conn, body).map(Some);
+    }
+    state::roll_back(conn);
+    Ok(None)
+}
+
 /// Begins and locks in one message, if that may wait. If it fails for whatever reason, the transaction begins again
-/// without a lock, and the lock is asked for in a way that tells the reason.
-fn begin_locked<C, E>(conn: &mut C, keys: KeySet, options: &XactOptions) -> Result<(), LockedError<E>>
+/// without a lock, and the lock is asked for in a way that tells the reason. `false` if nobody wants it any more.
+fn begin_locked<C, E>(
+    conn: &mut C,
+    keys: KeySet,
+    options: &XactOptions,
+    is_wanted: impl Fn() -> bool,
+) -> Result<bool, LockedError<E>>
 where
     C: LockedTransactionExt,
 {
@@ -239,7 +285,7 @@ where
     let limit = options.limit().unwrap_or(Duration::MAX);
     if !limit.is_zero() {
         match at_once(conn, request.keys(), options.mode(), limit) {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(true),
             Err(error) if errors::is_lost(&error) => return Err(wait.lost(error).into()),
             Err(error @ Error::AlreadyInTransaction) => return Err(not_begun(error)),
             Err(error) if errors::says(&error, ALREADY_OPEN) => return Err(not_begun(error)),
@@ -247,7 +293,7 @@ where
         }
     }
     begin::begin(conn, &begin::alone()).map_err(not_begun)?;
-    take(conn, wait).map(drop)
+    take_while(conn, wait, is_wanted)
 }
 
 fn at_once<C: LockedTransactionExt>(conn: &mut C, keys: &KeySet, mode: Mode, limit: Duration) -> Result<(), Error> {
@@ -256,11 +302,11 @@ fn at_once<C: LockedTransactionExt>(conn: &mut C, keys: &KeySet, mode: Mode, lim
 }
 
 /// Takes the locks in the transaction that is open, or rolls it back.
-fn take<C, E>(conn: &mut C, wait: XactWait) -> Result<bool, LockedError<E>>
+fn take_while<C, E>(conn: &mut C, mut wait: XactWait, is_wanted: impl Fn() -> bool) -> Result<bool, LockedError<E>>
 where
     C: LockedTransactionExt,
 {
-    lock::run(conn, wait).map_err(|error: XactLockError| {
+    lock::run_while(conn, &mut wait, is_wanted).map_err(|error: XactLockError| {
         state::roll_back(conn);
         error.into()
     })

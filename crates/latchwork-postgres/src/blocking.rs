@@ -113,6 +113,10 @@ impl BlockingLocks {
     /// Runs the work of a migration tool under a lock that is waited for by polling, so that a `CREATE INDEX CONCURRENTLY`
     /// in it ends although others wait. The lock is given up on every path, a panic included.
     ///
+    /// For diesel_migrations the work is `connection.run_pending_migrations(MIGRATIONS)`, and a migration is outside of a
+    /// transaction if its `metadata.toml` has `run_in_transaction = false`. The package `migrations` among latchwork's
+    /// examples has it in two processes at once.
+    ///
     /// # Errors
     ///
     /// The [`AcquireError`] of the lock; what the work says is its own result.

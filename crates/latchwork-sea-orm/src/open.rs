@@ -165,7 +165,7 @@ impl ServerSide {
         let ends = [end::COMMIT, end::ROLLBACK, "ROLLBACK"].map(|sql| format!("'{}'", sql.replace('\'', "''")));
         let ends = ends.join(", ");
         Some(format!(
-            "SET search_path = pg_catalog; SELECT pg_terminate_backend(pid) FROM (\
+            "SET LOCAL search_path = pg_catalog; SELECT pg_terminate_backend(pid) FROM (\
              SELECT min(pid) AS pid FROM pg_locks JOIN pg_stat_activity USING (pid) \
              WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
              AND classid = {classid} AND objid = {objid} AND objsubid = {objsubid} AND mode = '{mode}' AND granted \

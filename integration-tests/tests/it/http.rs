@@ -23,11 +23,42 @@ macro_rules! on_each_framework {
     };
 }
 
+/// Functions of this module as tests, on the server of each framework, whose handlers have transactions of each library.
+macro_rules! on_each_framework_and_library {
+    ($($scenarios:tt)+) => {
+        on_each_framework_with!(
+            deadpool Deadpool, sqlx Sqlx, sea_orm SeaOrm, diesel_async DieselAsync, bb8 Bb8, diesel Diesel;
+            { $($scenarios)+ }
+        );
+    };
+}
+
+/// The same for some libraries: a name for each, and which it is.
+macro_rules! on_each_framework_with {
+    ($($module:ident $library:ident),+; $scenarios:tt) => {
+        $(on_each_framework_with!(@ $module $library $scenarios);)+
+    };
+    (@ $module:ident $library:ident { $($servers:ident)::+: $($scenario:ident),+ $(,)? }) => {
+        mod $module {
+            use super::{$($scenario),+};
+
+            mod axum {
+                scenarios_on!($($servers)::+::Axum<crate::http::library::$library>: $($scenario),+);
+            }
+
+            mod actix {
+                scenarios_on!($($servers)::+::Actix<crate::http::library::$library>: $($scenario),+);
+            }
+        }
+    };
+}
+
 mod grpc;
 mod idempotency;
 mod instance;
 mod keys;
 mod leaving;
+mod library;
 mod rate;
 mod scenarios;
 mod servers;

@@ -4,6 +4,7 @@ mod ends;
 mod instance;
 mod leaving;
 mod lending;
+mod others;
 mod outages;
 mod poolers;
 mod provider;
@@ -16,7 +17,10 @@ use latchwork_harness::{
 };
 
 use self::{instance::Instance, servers::Server};
-use crate::onlooker::{Onlooker, assert_quiet, eventually};
+use crate::{
+    http::library::Library,
+    onlooker::{Onlooker, assert_quiet, eventually},
+};
 
 /// One database, and two instances that share nothing else.
 struct Shop {
@@ -147,7 +151,7 @@ async fn two_layers_can_take_their_locks_in_one_transaction<S: Server>() {
     shop.close().await;
 }
 
-on_each_framework!(
+on_each_framework_and_library!(
     crate::http::tx::servers:
     one_request_an_order_at_a_time_and_what_it_did_is_stored_before_it_is_answered,
     forty_requests_that_read_and_write_the_same_row_lose_nothing,

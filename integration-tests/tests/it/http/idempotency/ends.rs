@@ -47,7 +47,7 @@ async fn a_transaction_that_a_task_still_has_is_500_and_keeps_the_claim_until_it
     shop.close().await;
 }
 
-on_each_framework!(
+on_each_framework_and_library!(
     crate::http::idempotency::servers:
     what_does_not_succeed_is_rolled_back_and_runs_again,
     a_panic_stores_nothing_and_the_key_can_be_used_again,

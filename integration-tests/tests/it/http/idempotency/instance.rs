@@ -5,14 +5,12 @@ use std::{
     sync::{Arc, atomic::AtomicUsize},
 };
 
-use deadpool_postgres::{Manager, Pool};
 use latchwork_harness::http::{Event, Watcher, stage};
 use latchwork_postgres::{Postgres, PostgresOptions};
-use tokio_postgres::NoTls;
 
 use super::servers::{Server, Service};
 use crate::{
-    http::servers::Served,
+    http::{library::Library as _, servers::Served},
     onlooker::{SOON, connect},
 };
 
@@ -27,13 +25,11 @@ pub(super) struct Instance {
 
 impl Instance {
     pub(super) async fn start<S: Server>(url: &str, options: PostgresOptions, pool: usize) -> Self {
-        let manager = Manager::new(url.parse().unwrap(), NoTls);
-        let pool = Pool::builder(manager).max_size(pool).build().unwrap();
         let postgres = connect(url, options).await;
         let (stage, watcher) = stage();
         let mails = Arc::new(AtomicUsize::new(0));
         let served = S::serve(Service {
-            pool,
+            provider: S::Library::connect(url, pool),
             locks: postgres.locks(),
             stage,
             mails: Arc::clone(&mails),

@@ -124,7 +124,7 @@ async fn a_client_that_leaves_during_commit_does_not_stop_it<S: Server>() {
     shop.close().await;
 }
 
-on_each_framework!(
+on_each_framework_and_library!(
     crate::http::idempotency::servers:
     a_request_in_flight_is_refused_and_its_client_may_leave,
     a_handler_that_is_cancelled_leaves_nothing_and_the_retry_runs_at_once,

@@ -113,7 +113,7 @@ async fn a_request_without_a_proper_key_is_refused_unless_keys_are_optional<S: S
     shop.close().await;
 }
 
-on_each_framework!(
+on_each_framework_and_library!(
     crate::http::idempotency::servers:
     who_repeats_a_request_is_given_the_first_response_and_nothing_is_done_again,
     of_many_at_once_with_one_key_one_is_carried_out,

@@ -4,18 +4,22 @@ mod actix;
 mod axum;
 
 use std::{
-    ops::Deref,
+    ops::DerefMut,
     sync::{Arc, atomic::AtomicUsize},
     time::Duration,
 };
 
-use deadpool_postgres::Pool;
 use latchwork_core::Locks;
 use latchwork_harness::http::Stage;
-use latchwork_postgres::transaction::PooledTx;
 
-pub(super) use self::{actix::Actix, axum::Axum};
-use crate::http::servers::Served;
+use crate::http::{
+    library::{Deadpool, Library, Tx},
+    servers::Served,
+};
+
+/// A framework, and the library whose transactions its handlers are given.
+pub(super) type Axum<L = Deadpool> = (axum::Axum, L);
+pub(super) type Actix<L = Deadpool> = (actix::Actix, L);
 
 /// The most bytes of a body that the instance reads or keeps.
 pub(super) const CAP: usize = 1000;
@@ -25,6 +29,8 @@ const PATIENT: Duration = Duration::from_secs(15);
 
 /// A framework, with the adapter for it.
 pub(super) trait Server {
+    type Library: Library;
+
     /// Serves these routes, on a port of its own:
     ///
     /// | route | does |
@@ -44,21 +50,21 @@ pub(super) trait Server {
     /// | `POST /mails` | works elsewhere; `bounces` is 502 |
     /// | `POST /slow-mails` | works elsewhere, waits, and is cancelled when its client leaves |
     /// | `POST /optional`, `GET /free` | pass without a key |
-    fn serve(service: Service) -> Served;
+    fn serve(service: Service<Self::Library>) -> Served;
 }
 
 /// What handlers need.
 #[derive(Clone)]
-pub(super) struct Service {
-    pub(super) pool: Pool,
+pub(super) struct Service<L: Library> {
+    pub(super) provider: L::Provider,
     pub(super) locks: Locks,
     pub(super) stage: Stage,
     pub(super) mails: Arc<AtomicUsize>,
 }
 
 /// Leaves the transaction to a task, which ends when the test lets it.
-async fn spawn(stage: Stage, tx: impl Deref<Target = PooledTx> + Send + 'static) {
-    insert(&tx).await;
+async fn spawn<L: Library>(stage: Stage, mut tx: impl DerefMut<Target = Tx<L>> + Send + 'static) {
+    insert::<L>(&mut tx).await;
     tokio::spawn(async move {
         stage.play().await;
         drop(tx);
@@ -66,9 +72,7 @@ async fn spawn(stage: Stage, tx: impl Deref<Target = PooledTx> + Send + 'static)
 }
 
 /// Stores a payment.
-async fn insert(tx: &PooledTx) -> i64 {
-    let row = tx
-        .query_one("INSERT INTO payments DEFAULT VALUES RETURNING id", &[])
-        .await;
-    row.unwrap().get(0)
+async fn insert<L: Library>(tx: &mut Tx<L>) -> i64 {
+    let insert = "INSERT INTO payments DEFAULT VALUES RETURNING id AS n";
+    L::number(tx, insert).await.unwrap()
 }

@@ -68,7 +68,7 @@ async fn a_panic_stores_nothing<S: Server>() {
     shop.close().await;
 }
 
-on_each_framework!(
+on_each_framework_and_library!(
     crate::http::tx::servers:
     success_is_stored_and_everything_else_is_not,
     what_fails_at_commit_is_500_and_the_connection_is_used_again,

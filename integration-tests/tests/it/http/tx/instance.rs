@@ -2,32 +2,32 @@
 
 use std::net::SocketAddr;
 
-use deadpool_postgres::{Manager, Pool};
 use latchwork_harness::http::{Event, Watcher, stage};
-use tokio_postgres::NoTls;
 
 use super::servers::{Server, Service};
-use crate::http::servers::Served;
+use crate::http::{library::Library, servers::Served};
 
 pub(super) struct Instance {
     pub(super) address: SocketAddr,
-    pub(super) pool: Pool,
     watcher: Watcher,
     served: Served,
 }
 
 impl Instance {
     pub(super) fn start<S: Server>(url: &str, size: usize) -> Self {
-        let manager = Manager::new(url.parse().unwrap(), NoTls);
-        let pool = Pool::builder(manager).max_size(size).build().unwrap();
+        Self::over::<S>(S::Library::connect(url, size))
+    }
+
+    /// With a pooler between it and the server.
+    pub(super) async fn start_behind<S: Server>(url: &str, size: usize) -> Self {
+        Self::over::<S>(S::Library::connect_behind_pooler(url, size).await)
+    }
+
+    fn over<S: Server>(provider: <S::Library as Library>::Provider) -> Self {
         let (stage, watcher) = stage();
-        let served = S::serve(Service {
-            pool: pool.clone(),
-            stage,
-        });
+        let served = S::serve(Service { provider, stage });
         Self {
             address: served.address,
-            pool,
             watcher,
             served,
         }

@@ -3,7 +3,7 @@
 use latchwork_harness::http::{Leave, WAYS_TO_LEAVE};
 
 use super::{
-    Client, Event, Shop, ask,
+    Client, Event, Library as _, Shop, ask,
     servers::{ActixByDefault, Server},
 };
 use crate::onlooker::{assert_quiet, eventually};
@@ -27,7 +27,7 @@ async fn a_client_that_leaves_frees_the_lock_and_stores_nothing<S: Server>() {
 
 /// A statement that was sent runs on when its handler is dropped. ROLLBACK would wait for its end.
 async fn a_client_that_leaves_during_a_long_statement_frees_the_lock_after_the_limit<S: Server>() {
-    let shop = Shop::with_pools_of::<S>(1).await;
+    let shop = Shop::with_pools_of::<S>(S::Library::TO_END_A_SESSION).await;
     for how in WAYS_TO_LEAVE {
         let client = Client::asks(shop.one.address, "POST /orders/1/asleep", "").await;
         let onlooker = &shop.onlooker;
@@ -101,7 +101,7 @@ async fn by_default_actix_web_sees_only_a_reset_and_stores_what_others_have_aske
     shop.close().await;
 }
 
-on_each_framework!(
+on_each_framework_and_library!(
     crate::http::tx::servers:
     a_client_that_leaves_frees_the_lock_and_stores_nothing,
     a_client_that_leaves_during_a_long_statement_frees_the_lock_after_the_limit,

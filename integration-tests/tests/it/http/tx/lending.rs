@@ -32,7 +32,7 @@ async fn a_middleware_and_the_handler_work_on_it_by_turns_and_not_at_once<S: Ser
     shop.close().await;
 }
 
-on_each_framework!(
+on_each_framework_and_library!(
     crate::http::tx::servers:
     a_transaction_that_a_task_still_has_is_500_and_stores_nothing,
     a_middleware_and_the_handler_work_on_it_by_turns_and_not_at_once,

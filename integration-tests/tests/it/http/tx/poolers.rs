@@ -21,8 +21,8 @@ impl Pooled {
         onlooker.0.batch_execute(TABLES).await.unwrap();
         let pooler = PgBouncer::builder(&cluster, PoolMode::Transaction).setting("default_pool_size", 3);
         let pooler = pooler.start().unwrap();
-        let one = Instance::start::<S>(&pooler.url(), 4);
-        let other = Instance::start::<S>(&pooler.url(), 4);
+        let one = Instance::start_behind::<S>(&pooler.url(), 4).await;
+        let other = Instance::start_behind::<S>(&pooler.url(), 4).await;
         Self {
             pooler,
             onlooker,
@@ -101,9 +101,22 @@ async fn a_client_that_leaves_frees_its_lock_behind_a_pooler<S: Server>() {
     pooled.close().await;
 }
 
-on_each_framework!(
-    crate::http::tx::servers:
-    requests_that_read_and_write_the_same_row_lose_nothing_behind_a_pooler,
-    ends_are_told_apart_behind_a_pooler,
-    a_client_that_leaves_frees_its_lock_behind_a_pooler,
+on_each_framework_with!(
+    deadpool Deadpool, sqlx Sqlx, diesel_async DieselAsync, bb8 Bb8, diesel Diesel;
+    {
+        crate::http::tx::servers:
+        requests_that_read_and_write_the_same_row_lose_nothing_behind_a_pooler,
+        ends_are_told_apart_behind_a_pooler,
+        a_client_that_leaves_frees_its_lock_behind_a_pooler,
+    }
+);
+
+// SeaORM prepares whatever has rows, so what reads needs a PgBouncer that keeps prepared statements.
+on_each_framework_with!(
+    sea_orm SeaOrm;
+    {
+        crate::http::tx::servers:
+        ends_are_told_apart_behind_a_pooler,
+        a_client_that_leaves_frees_its_lock_behind_a_pooler,
+    }
 );

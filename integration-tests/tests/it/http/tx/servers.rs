@@ -6,14 +6,17 @@ mod work;
 
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
 use latchwork_harness::http::Stage;
 
-pub(super) use self::{
-    actix::{Actix, ActixByDefault},
-    axum::Axum,
+use crate::http::{
+    library::{Deadpool, Library},
+    servers::Served,
 };
-use crate::http::servers::Served;
+
+/// A framework, and the library whose transactions its handlers are given.
+pub(super) type Axum<L = Deadpool> = (axum::Axum, L);
+pub(super) type Actix<L = Deadpool> = (actix::Actix, L);
+pub(super) type ActixByDefault = (actix::ActixByDefault, Deadpool);
 
 /// How long a patient request waits for its turn.
 const PATIENT: Duration = Duration::from_secs(15);
@@ -26,6 +29,8 @@ const HASTY: Duration = Duration::from_millis(20);
 
 /// A framework, with the adapter for it.
 pub(super) trait Server {
+    type Library: Library;
+
     /// Serves these routes, on a port of its own. All of them are `POST`, and all but those under `counter` store a
     /// charge:
     ///
@@ -46,12 +51,12 @@ pub(super) trait Server {
     /// | `/by-turns`, `/overlap` | the route | has a middleware that works on the transaction before; also meanwhile |
     /// | `/random/{key}`, `/all-random/{key}` | the key | stores two rows; whatever its client does |
     /// | `/stays/{key}/{id}` | the key, and waits for it | stores two rows with this id |
-    fn serve(service: Service) -> Served;
+    fn serve(service: Service<Self::Library>) -> Served;
 }
 
 /// What handlers need.
 #[derive(Clone)]
-pub(super) struct Service {
-    pub(super) pool: Pool,
+pub(super) struct Service<L: Library> {
+    pub(super) provider: L::Provider,
     pub(super) stage: Stage,
 }

@@ -8,19 +8,23 @@ use ::axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use latchwork_postgres::transaction::{DeadpoolTx, PooledTx};
 use latchwork_tower::{IdempotencyLayer, OnDisconnect, key::header};
 
 use super::{CAP, PATIENT, Server, Service, insert, spawn};
-use crate::http::servers::{Served, listener};
+use crate::http::{
+    library::{Library, Tx},
+    servers::{Served, listener},
+};
 
-type LockedTx = latchwork_tower::LockedTx<PooledTx>;
-type Layer = IdempotencyLayer<DeadpoolTx>;
+type LockedTx<L> = latchwork_tower::LockedTx<Tx<L>>;
+type Layer<L> = IdempotencyLayer<<L as Library>::Provider>;
 
 pub(in super::super) enum Axum {}
 
-impl Server for Axum {
-    fn serve(service: Service) -> Served {
+impl<L: Library> Server for (Axum, L) {
+    type Library = L;
+
+    fn serve(service: Service<L>) -> Served {
         let listener = listener();
         let address = listener.local_addr().unwrap();
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();
@@ -31,9 +35,9 @@ impl Server for Axum {
     }
 }
 
-fn app(service: Service) -> Router {
+fn app<L: Library>(service: Service<L>) -> Router {
     let layer = || {
-        Layer::new(service.pool.clone(), header("x-user").optional())
+        Layer::<L>::new(service.provider.clone(), header("x-user").optional())
             .unwrap()
             .max_request_body(CAP)
             .max_response_body(CAP)
@@ -43,29 +47,32 @@ fn app(service: Service) -> Router {
         .external(service.locks.clone())
         .on_disconnect(OnDisconnect::Cancel);
     Router::new()
-        .route("/payments", post(pay).get(|| async { "all of them" }).layer(layer()))
-        .route("/payments/{id}/refund", post(pay).layer(layer()))
-        .route("/slow", post(slow).layer(layer()))
-        .route("/waits", post(slow).layer(layer().wait(PATIENT)))
-        .route("/leaves", post(slow).layer(leaves.clone()))
-        .route("/patient", post(pay).layer(layer().answer_within(PATIENT)))
-        .route("/hasty", post(pay).layer(leaves))
-        .route("/panics", post(panics).layer(layer()))
-        .route("/spawned", post(spawned).layer(layer()))
-        .route("/fails", post(fails).layer(layer()))
-        .route("/deferred", post(deferred).layer(layer()))
-        .route("/large", post(large).layer(layer()))
-        .route("/stream", post(stream).layer(layer()))
-        .route("/mails", post(mails).layer(external.clone()))
-        .route("/slow-mails", post(slow_mails).layer(external))
+        .route(
+            "/payments",
+            post(pay::<L>).get(|| async { "all of them" }).layer(layer()),
+        )
+        .route("/payments/{id}/refund", post(pay::<L>).layer(layer()))
+        .route("/slow", post(slow::<L>).layer(layer()))
+        .route("/waits", post(slow::<L>).layer(layer().wait(PATIENT)))
+        .route("/leaves", post(slow::<L>).layer(leaves.clone()))
+        .route("/patient", post(pay::<L>).layer(layer().answer_within(PATIENT)))
+        .route("/hasty", post(pay::<L>).layer(leaves))
+        .route("/panics", post(panics::<L>).layer(layer()))
+        .route("/spawned", post(spawned::<L>).layer(layer()))
+        .route("/fails", post(fails::<L>).layer(layer()))
+        .route("/deferred", post(deferred::<L>).layer(layer()))
+        .route("/large", post(large::<L>).layer(layer()))
+        .route("/stream", post(stream::<L>).layer(layer()))
+        .route("/mails", post(mails::<L>).layer(external.clone()))
+        .route("/slow-mails", post(slow_mails::<L>).layer(external))
         .route("/optional", post(|| async { "no key" }).layer(layer().optional()))
         .route("/free", get(|| async { "free" }))
         .with_state(service)
 }
 
 /// Stores a payment, and answers with the body that it was sent.
-async fn pay(tx: LockedTx, body: Bytes) -> Response {
-    let id = insert(&tx).await;
+async fn pay<L: Library>(mut tx: LockedTx<L>, body: Bytes) -> Response {
+    let id = insert::<L>(&mut tx).await;
     let headers = [
         (header::LOCATION, format!("/payments/{id}")),
         (header::CONTENT_TYPE, "application/x-echo".to_owned()),
@@ -74,44 +81,44 @@ async fn pay(tx: LockedTx, body: Bytes) -> Response {
     (StatusCode::CREATED, headers, body).into_response()
 }
 
-async fn slow(State(service): State<Service>, tx: LockedTx) -> String {
-    let id = insert(&tx).await;
+async fn slow<L: Library>(State(service): State<Service<L>>, mut tx: LockedTx<L>) -> String {
+    let id = insert::<L>(&mut tx).await;
     service.stage.play().await;
     format!("payment {id}")
 }
 
-async fn panics(State(_): State<Service>, tx: LockedTx) {
-    insert(&tx).await;
+async fn panics<L: Library>(State(_): State<Service<L>>, mut tx: LockedTx<L>) {
+    insert::<L>(&mut tx).await;
     panic!("as the test wants");
 }
 
-async fn spawned(State(service): State<Service>, tx: LockedTx) {
-    spawn(service.stage, tx).await;
+async fn spawned<L: Library>(State(service): State<Service<L>>, tx: LockedTx<L>) {
+    spawn::<L>(service.stage, tx).await;
 }
 
-async fn fails(tx: LockedTx) -> StatusCode {
-    insert(&tx).await;
+async fn fails<L: Library>(mut tx: LockedTx<L>) -> StatusCode {
+    insert::<L>(&mut tx).await;
     StatusCode::INTERNAL_SERVER_ERROR
 }
 
 /// Stores what the server refuses at COMMIT.
-async fn deferred(tx: LockedTx) -> &'static str {
-    tx.execute("INSERT INTO refunds VALUES (-1)", &[]).await.unwrap();
+async fn deferred<L: Library>(mut tx: LockedTx<L>) -> &'static str {
+    L::run(&mut tx, "INSERT INTO refunds VALUES (-1)").await.unwrap();
     "stored"
 }
 
-async fn large(tx: LockedTx) -> Vec<u8> {
-    insert(&tx).await;
+async fn large<L: Library>(mut tx: LockedTx<L>) -> Vec<u8> {
+    insert::<L>(&mut tx).await;
     vec![b'x'; CAP + 1]
 }
 
-async fn stream(tx: LockedTx) -> Body {
-    insert(&tx).await;
+async fn stream<L: Library>(mut tx: LockedTx<L>) -> Body {
+    insert::<L>(&mut tx).await;
     let parts = (0..3).map(|part| Ok::<_, Infallible>(format!("part {part}\n")));
     Body::from_stream(futures_util::stream::iter(parts))
 }
 
-async fn mails(State(service): State<Service>, body: Bytes) -> StatusCode {
+async fn mails<L: Library>(State(service): State<Service<L>>, body: Bytes) -> StatusCode {
     service.mails.fetch_add(1, Ordering::SeqCst);
     if body == "bounces" {
         StatusCode::BAD_GATEWAY
@@ -120,7 +127,7 @@ async fn mails(State(service): State<Service>, body: Bytes) -> StatusCode {
     }
 }
 
-async fn slow_mails(State(service): State<Service>) -> StatusCode {
+async fn slow_mails<L: Library>(State(service): State<Service<L>>) -> StatusCode {
     service.mails.fetch_add(1, Ordering::SeqCst);
     service.stage.play().await;
     StatusCode::ACCEPTED

@@ -7,18 +7,22 @@ use actix_web::{
     web::{self, ServiceConfig},
 };
 use latchwork_actix::{OnDisconnect, TxLockMiddleware, key::param};
-use latchwork_postgres::transaction::{DeadpoolTx, PooledTx};
 
 use super::{HASTY, HURRIED, PATIENT, Server, Service, work};
-use crate::http::servers::{Served, listener};
+use crate::http::{
+    library::{Library, Tx},
+    servers::{Served, listener},
+};
 
-type LockedTx = latchwork_actix::LockedTx<PooledTx>;
-type Middleware = TxLockMiddleware<DeadpoolTx>;
+type LockedTx<L> = latchwork_actix::LockedTx<Tx<L>>;
+type Middleware<L> = TxLockMiddleware<<L as Library>::Provider>;
 
 pub(in super::super) enum Actix {}
 
-impl Server for Actix {
-    fn serve(service: Service) -> Served {
+impl<L: Library> Server for (Actix, L) {
+    type Library = L;
+
+    fn serve(service: Service<L>) -> Served {
         serve(service, false)
     }
 }
@@ -26,13 +30,15 @@ impl Server for Actix {
 /// On the framework's own settings: a client that closes its half of the connection is still there.
 pub(in super::super) enum ActixByDefault {}
 
-impl Server for ActixByDefault {
-    fn serve(service: Service) -> Served {
+impl<L: Library> Server for (ActixByDefault, L) {
+    type Library = L;
+
+    fn serve(service: Service<L>) -> Served {
         serve(service, true)
     }
 }
 
-fn serve(service: Service, half_closed: bool) -> Served {
+fn serve<L: Library>(service: Service<L>, half_closed: bool) -> Served {
     let listener = listener();
     let address = listener.local_addr().unwrap();
     let app = move || {
@@ -50,12 +56,12 @@ fn serve(service: Service, half_closed: bool) -> Served {
     Served { address, stop }
 }
 
-fn order(service: &Service) -> Middleware {
-    Middleware::new(service.pool.clone(), ("order", param("id"))).unwrap()
+fn order<L: Library>(service: &Service<L>) -> Middleware<L> {
+    Middleware::<L>::new(service.provider.clone(), ("order", param("id"))).unwrap()
 }
 
-fn middleware(service: &Service, key: &'static str) -> Middleware {
-    Middleware::new(service.pool.clone(), key).unwrap()
+fn middleware<L: Library>(service: &Service<L>, key: &'static str) -> Middleware<L> {
+    Middleware::<L>::new(service.provider.clone(), key).unwrap()
 }
 
 /// A route under a middleware.
@@ -65,137 +71,137 @@ macro_rules! under {
     };
 }
 
-fn orders(routes: &mut ServiceConfig, service: &Service) {
+fn orders<L: Library>(routes: &mut ServiceConfig, service: &Service<L>) {
     let order = || order(service);
     let hurried = order().answer_within(HURRIED);
     let complete = order().on_disconnect(OnDisconnect::Complete);
     routes
-        .service(under!("/orders/{id}/charge", order(), charge))
-        .service(under!("/orders/{id}/complete", complete, charge))
-        .service(under!("/orders/{id}/hurried", hurried.clone(), charge))
-        .service(under!("/orders/{id}/asleep", hurried, asleep_in_the_server))
-        .service(under!("/orders/{id}/lost", order(), lost))
-        .service(under!("/orders/{id}/spawned", order(), spawned));
+        .service(under!("/orders/{id}/charge", order(), charge::<L>))
+        .service(under!("/orders/{id}/complete", complete, charge::<L>))
+        .service(under!("/orders/{id}/hurried", hurried.clone(), charge::<L>))
+        .service(under!("/orders/{id}/asleep", hurried, asleep_in_the_server::<L>))
+        .service(under!("/orders/{id}/lost", order(), lost::<L>))
+        .service(under!("/orders/{id}/spawned", order(), spawned::<L>));
 }
 
-fn plain_routes(routes: &mut ServiceConfig, service: &Service) {
+fn plain_routes<L: Library>(routes: &mut ServiceConfig, service: &Service<L>) {
     let middleware = |key| middleware(service, key);
     let joined = middleware("joined").join_open().wait(PATIENT);
     // The last one that wraps is outside.
-    let by_turns = under!("/by-turns", from_fn(works_before), insert).wrap(middleware("by turns"));
-    let overlap = under!("/overlap", from_fn(works_meanwhile), insert).wrap(middleware("overlap"));
+    let by_turns = under!("/by-turns", from_fn(works_before::<L>), insert::<L>).wrap(middleware("by turns"));
+    let overlap = under!("/overlap", from_fn(works_meanwhile::<L>), insert::<L>).wrap(middleware("overlap"));
     routes
-        .service(under!("/add", middleware("counter").wait(PATIENT), add))
-        .service(under!("/joined/{id}", joined, add).wrap(order(service)))
-        .service(under!("/status/{code}", middleware("status"), status))
-        .service(under!("/orphan", middleware("orphan"), orphan))
-        .service(under!("/swallowed", middleware("swallowed"), swallowed))
-        .service(under!("/savepoint", middleware("savepoint"), savepoint))
-        .service(under!("/ended/{how}", middleware("ended"), ended))
-        .service(under!("/panics", middleware("panics"), panics))
+        .service(under!("/add", middleware("counter").wait(PATIENT), add::<L>))
+        .service(under!("/joined/{id}", joined, add::<L>).wrap(order(service)))
+        .service(under!("/status/{code}", middleware("status"), status::<L>))
+        .service(under!("/orphan", middleware("orphan"), orphan::<L>))
+        .service(under!("/swallowed", middleware("swallowed"), swallowed::<L>))
+        .service(under!("/savepoint", middleware("savepoint"), savepoint::<L>))
+        .service(under!("/ended/{how}", middleware("ended"), ended::<L>))
+        .service(under!("/panics", middleware("panics"), panics::<L>))
         .service(by_turns)
         .service(overlap);
 }
 
-fn keys(routes: &mut ServiceConfig, service: &Service) {
-    let key = || Middleware::new(service.pool.clone(), ("random", param("key"))).unwrap();
+fn keys<L: Library>(routes: &mut ServiceConfig, service: &Service<L>) {
+    let key = || Middleware::<L>::new(service.provider.clone(), ("random", param("key"))).unwrap();
     let random = key().wait(HASTY);
     let all_random = random.clone().on_disconnect(OnDisconnect::Complete);
     let stays = key().wait(PATIENT).answer_within(PATIENT);
     routes
-        .service(under!("/random/{key}", random, two_rows))
-        .service(under!("/all-random/{key}", all_random, two_rows))
-        .service(under!("/stays/{key}/{id}", stays, stays_for_two_rows));
+        .service(under!("/random/{key}", random, two_rows::<L>))
+        .service(under!("/all-random/{key}", all_random, two_rows::<L>))
+        .service(under!("/stays/{key}/{id}", stays, stays_for_two_rows::<L>));
 }
 
-async fn charge(service: web::Data<Service>, tx: LockedTx) -> HttpResponse {
-    work::charge(&service.stage, &tx).await;
+async fn charge<L: Library>(service: web::Data<Service<L>>, mut tx: LockedTx<L>) -> HttpResponse {
+    work::charge::<L>(&service.stage, &mut tx).await;
     done()
 }
 
-async fn asleep_in_the_server(tx: LockedTx) -> HttpResponse {
-    work::asleep_in_the_server(&tx).await;
+async fn asleep_in_the_server<L: Library>(mut tx: LockedTx<L>) -> HttpResponse {
+    work::asleep_in_the_server::<L>(&mut tx).await;
     done()
 }
 
-async fn lost(service: web::Data<Service>, tx: LockedTx) -> HttpResponse {
-    work::lost(&service.stage, &tx).await;
+async fn lost<L: Library>(service: web::Data<Service<L>>, mut tx: LockedTx<L>) -> HttpResponse {
+    work::lost::<L>(&service.stage, &mut tx).await;
     done()
 }
 
-async fn spawned(service: web::Data<Service>, tx: LockedTx) -> HttpResponse {
-    work::spawned(service.stage.clone(), tx).await;
+async fn spawned<L: Library>(service: web::Data<Service<L>>, tx: LockedTx<L>) -> HttpResponse {
+    work::spawned::<L>(service.stage.clone(), tx).await;
     done()
 }
 
-async fn add(tx: LockedTx) -> HttpResponse {
-    work::add(&tx).await;
+async fn add<L: Library>(mut tx: LockedTx<L>) -> HttpResponse {
+    work::add::<L>(&mut tx).await;
     done()
 }
 
-async fn status(code: web::Path<u16>, tx: LockedTx) -> HttpResponse {
-    work::insert(&tx).await;
+async fn status<L: Library>(code: web::Path<u16>, mut tx: LockedTx<L>) -> HttpResponse {
+    work::insert::<L>(&mut tx).await;
     HttpResponse::new(StatusCode::from_u16(*code).unwrap())
 }
 
-async fn orphan(tx: LockedTx) -> HttpResponse {
-    work::orphan(&tx).await;
+async fn orphan<L: Library>(mut tx: LockedTx<L>) -> HttpResponse {
+    work::orphan::<L>(&mut tx).await;
     done()
 }
 
-async fn swallowed(tx: LockedTx) -> HttpResponse {
-    work::swallowed(&tx).await;
+async fn swallowed<L: Library>(mut tx: LockedTx<L>) -> HttpResponse {
+    work::swallowed::<L>(&mut tx).await;
     done()
 }
 
-async fn savepoint(tx: LockedTx) -> HttpResponse {
-    work::savepoint(&tx).await;
+async fn savepoint<L: Library>(mut tx: LockedTx<L>) -> HttpResponse {
+    work::savepoint::<L>(&mut tx).await;
     done()
 }
 
-async fn ended(how: web::Path<String>, tx: LockedTx) -> HttpResponse {
-    work::ended(&how, &tx).await;
+async fn ended<L: Library>(how: web::Path<String>, mut tx: LockedTx<L>) -> HttpResponse {
+    work::ended::<L>(&how, &mut tx).await;
     done()
 }
 
-async fn panics(tx: LockedTx) -> HttpResponse {
-    work::panics(&tx).await;
+async fn panics<L: Library>(mut tx: LockedTx<L>) -> HttpResponse {
+    work::panics::<L>(&mut tx).await;
     done()
 }
 
-async fn insert(tx: LockedTx) -> HttpResponse {
-    work::insert(&tx).await;
+async fn insert<L: Library>(mut tx: LockedTx<L>) -> HttpResponse {
+    work::insert::<L>(&mut tx).await;
     done()
 }
 
-async fn works_before(
-    tx: LockedTx,
+async fn works_before<L: Library>(
+    mut tx: LockedTx<L>,
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    work::insert(&tx).await;
+    work::insert::<L>(&mut tx).await;
     drop(tx);
     next.call(request).await
 }
 
-async fn works_meanwhile(
-    tx: LockedTx,
+async fn works_meanwhile<L: Library>(
+    mut tx: LockedTx<L>,
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    work::insert(&tx).await;
+    work::insert::<L>(&mut tx).await;
     let response = next.call(request).await;
     drop(tx);
     response
 }
 
-async fn two_rows(tx: LockedTx) -> HttpResponse {
-    work::two_rows(work::random_id(), &tx).await;
+async fn two_rows<L: Library>(mut tx: LockedTx<L>) -> HttpResponse {
+    work::two_rows::<L>(work::random_id(), &mut tx).await;
     done()
 }
 
-async fn stays_for_two_rows(path: web::Path<(u8, i64)>, tx: LockedTx) -> HttpResponse {
-    work::two_rows(path.1, &tx).await;
+async fn stays_for_two_rows<L: Library>(path: web::Path<(u8, i64)>, mut tx: LockedTx<L>) -> HttpResponse {
+    work::two_rows::<L>(path.1, &mut tx).await;
     done()
 }
 

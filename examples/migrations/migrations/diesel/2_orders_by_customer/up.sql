@@ -1,0 +1,1 @@
+CREATE INDEX CONCURRENTLY orders_by_customer ON orders (customer);

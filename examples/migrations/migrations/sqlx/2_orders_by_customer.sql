@@ -1,0 +1,2 @@
+-- no-transaction
+CREATE INDEX CONCURRENTLY orders_by_customer ON orders (customer);
