@@ -114,10 +114,11 @@ impl TxProvider for DeadpoolTx {
         columns.collect::<Result<_, _>>().map(Some).map_err(TxError::other)
     }
 
-    async fn commit(tx: PooledTx) -> Result<(), TxError> {
+    async fn commit(mut tx: PooledTx) -> Result<(), TxError> {
         if tx.is_closed() {
             return Err(TxError::unavailable("the connection had ended before COMMIT"));
         }
+        tx.lets_go_on();
         // Sent together. COMMIT of an aborted transaction "succeeds", so the first asks whether ours is alive.
         let ended = join(tx.simple_query(IS_OPEN), tx.batch_execute("COMMIT"));
         let (alive, committed) = tx.in_time(ended).await.map_err(TxError::outcome_unknown)?;
