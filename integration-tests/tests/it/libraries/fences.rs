@@ -1,6 +1,6 @@
 //! Transactions that prove the fence of a lock of session scope.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use latchwork_core::{
     Key, Mode,
@@ -146,7 +146,7 @@ async fn one_that_is_idle_for_too_long_is_ended_and_nothing_is_stored(trial: Arc
         sees.becomes(shared, (0, 0)).await;
         Ok(())
     });
-    let brief = LIMITS().with_idle(MOMENT);
+    let brief = LIMITS().with_idle(Duration::from_millis(500));
     let paused = library.fenced(fence, brief, LONG, pauses).await;
     assert!(
         matches!(paused, Err(LockedError::Aborted(_) | LockedError::OutcomeUnknown(_))),

@@ -57,10 +57,7 @@ async fn the_work_sees_what_the_last_holder_has_committed(trial: Arc<Trial>) {
             tx.lock(key.into(), PATIENT).await?;
             holds(tx, &is_seen).await
         });
-        let ends = async {
-            trial.becomes(key, (1, 1)).await;
-            holder.end().await;
-        };
+        let ends = holder.ends_when_waited_for(&trial, key);
         if n == 5 {
             let (saw, ()) = tokio::join!(library.locked(key.into(), PATIENT, sees), ends);
             saw.unwrap();

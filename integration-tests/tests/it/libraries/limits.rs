@@ -60,8 +60,10 @@ async fn a_limit_that_runs_out_leaves_the_transaction_and_its_lock_timeout_as_th
                 "NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())",
             )
             .await?;
-            tx.lock(free.into(), PATIENT).await?;
-            holds(tx, &is_as_before).await?;
+            for limit in [Duration::ZERO, Duration::from_nanos(1), LONG] {
+                tx.lock(free.into(), XactOptions::within(limit)).await?;
+                holds(tx, &is_as_before).await?;
+            }
             count_one(tx, &counts).await
         });
         library.plain(waits).await.unwrap();
@@ -108,10 +110,8 @@ async fn a_grant_that_was_waited_for_leaves_the_lock_timeout_as_it_was(trial: Ar
             tx.lock(key.into(), options.clone()).await?;
             holds(tx, "current_setting('lock_timeout') = '4321ms'").await
         });
-        let (waited, ()) = tokio::join!(in_time(library.plain(waits)), async {
-            trial.becomes(key, (1, 1)).await;
-            holder.end().await;
-        });
+        let waits = in_time(library.plain(waits));
+        let (waited, ()) = tokio::join!(waits, holder.ends_when_waited_for(&trial, key));
         waited.unwrap().unwrap();
     }
     trial.is_clean(&*library).await;
@@ -124,6 +124,10 @@ async fn a_wait_that_the_server_cancels_leaves_the_transaction_usable(trial: Arc
     let waits = body(async move |tx| {
         let cancelled = tx.lock(key.into(), PATIENT).await.unwrap_err();
         assert!(matches!(cancelled, XactLockError::Cancelled { .. }), "{cancelled:?}");
+        tx.run("SET LOCAL statement_timeout = '50ms'").await?;
+        let timed_out = tx.lock(key.into(), PATIENT).await.unwrap_err();
+        assert!(matches!(timed_out, XactLockError::Cancelled { .. }), "{timed_out:?}");
+        tx.run("SET LOCAL statement_timeout = 0").await?;
         count_one(tx, &counts).await
     });
     let (waited, ()) = tokio::join!(library.plain(waits), async {

@@ -14,7 +14,8 @@ promises! {
         a_lock_is_held_until_the_transaction_ends_either_way,
         a_second_transaction_waits_until_the_first_has_ended,
         shared_locks_go_together_and_keep_exclusive_ones_out,
-        several_keys_are_taken_all_or_none;
+        several_keys_are_taken_all_or_none,
+        each_of_several_keys_is_waited_for;
     directly:
 }
 
@@ -66,10 +67,8 @@ async fn a_second_transaction_waits_until_the_first_has_ended(trial: Arc<Trial>)
                 }
                 Ok(())
             });
-            let (waited, ()) = tokio::join!(in_time(library.plain(waits)), async {
-                trial.becomes(taken, (1, 1)).await;
-                holder.end().await;
-            });
+            let waits = in_time(library.plain(waits));
+            let (waited, ()) = tokio::join!(waits, holder.ends_when_waited_for(&trial, taken));
             waited.unwrap().unwrap();
         }
     }
@@ -143,6 +142,31 @@ async fn several_keys_are_taken_all_or_none(trial: Arc<Trial>) {
     assert!(library.tried([].into(), idle()).await.unwrap());
     for key in keys {
         assert_eq!(trial.seen(key).await, (0, 0));
+    }
+    trial.is_clean(&*library).await;
+}
+
+async fn each_of_several_keys_is_waited_for(trial: Arc<Trial>) {
+    let library = trial.pool(1);
+    let mut keys = [fresh_key(), Key::pair(fastrand::i32(..), 1), fresh_key()];
+    keys.sort();
+    for busy in keys {
+        let sees = Arc::clone(&trial);
+        let has_all = body(async move |tx| {
+            tx.lock(keys.into(), PATIENT).await?;
+            for key in keys {
+                assert_eq!(sees.seen(key).await, (1, 0));
+            }
+            Ok(())
+        });
+        let holder = trial.holder(busy).await;
+        let waits = library.locked(keys.into(), PATIENT, has_all.clone());
+        let (waited, ()) = tokio::join!(in_time(waits), holder.ends_when_waited_for(&trial, busy));
+        waited.unwrap().unwrap();
+        let holder = trial.holder(busy).await;
+        let waits = in_time(library.plain(has_all));
+        let (waited, ()) = tokio::join!(waits, holder.ends_when_waited_for(&trial, busy));
+        waited.unwrap().unwrap();
     }
     trial.is_clean(&*library).await;
 }

@@ -216,6 +216,12 @@ impl Holder {
     pub(super) async fn end(self) {
         self.0.value("COMMIT").await;
     }
+
+    /// Ends once a session waits for the key.
+    pub(super) async fn ends_when_waited_for(self, trial: &Trial, key: Key) {
+        trial.becomes(key, (1, 1)).await;
+        self.end().await;
+    }
 }
 
 /// What a transaction says that did not get its locks.
