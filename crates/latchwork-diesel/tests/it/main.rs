@@ -4,13 +4,8 @@
 
 mod bodies;
 mod commits;
-mod fenced;
-mod locks;
 mod losses;
-mod poolers;
 mod pools;
 mod refusals;
-mod retries;
-mod several;
 mod support;
 mod trips;
