@@ -25,6 +25,9 @@ pub(crate) fn message(error: &Error) -> Option<&str> {
     }
 }
 
+/// What the server hints at when its lock table is full.
+const LOCK_TABLE: &str = "max_locks_per_transaction";
+
 /// in_failed_sql_transaction
 pub(crate) const ABORTED: &str = "25P02";
 
@@ -33,6 +36,10 @@ pub(crate) fn sqlstate(error: &Error) -> Option<&'static str> {
     match error {
         Error::DatabaseError(DatabaseErrorKind::SerializationFailure, _) => Some("40001"),
         Error::DatabaseError(DatabaseErrorKind::ReadOnlyTransaction, _) => Some("25006"),
+        // Names of settings are the same in every language.
+        Error::DatabaseError(_, information) if information.hint().is_some_and(|hint| hint.contains(LOCK_TABLE)) => {
+            Some("53200")
+        }
         _ => None,
     }
 }

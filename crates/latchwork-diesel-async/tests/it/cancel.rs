@@ -5,77 +5,11 @@ use diesel_async::{AsyncConnection as _, AsyncPgConnection};
 use latchwork_diesel_async::LockedTransactionExt;
 
 use crate::support::{
-    Bb8, CLUSTER, Deadpool, Drops, TestPool, becomes, connection, count, count_one, counter, dropped, end, fresh_key,
-    holder, is_clean, left, patient, polled,
+    Drops, becomes, connection, count, count_one, counter, dropped, end, fresh_key, holder, left, patient, polled,
 };
 
 /// More than any of them needs, on a machine that wakes for everything by itself.
 const MOST: usize = 400;
-
-async fn leaves_nothing_wherever_it_is_dropped<P: TestPool>()
-where
-    for<'p> &'p P: LockedTransactionExt,
-{
-    let (key, table) = (fresh_key(), counter());
-    // Cold, so that connecting is among it; then with its connection there.
-    for (is_warm, drops) in [(false, Drops::AtOnce), (true, Drops::AtOnce), (true, Drops::WhenWoken)] {
-        let mut done = None;
-        for polls in 0..MOST {
-            let pool = P::of(&CLUSTER.url(), 1);
-            if is_warm {
-                drop(pool.connection().await);
-            }
-            let before = count(&table);
-            let work = (&pool).locked_transaction(key, patient(), async |tx| count_one(tx, &table).await);
-            done = dropped(polls, drops, work).await;
-            becomes(key, (0, 0)).await;
-            is_clean(&pool).await;
-            if let Some(done) = &done {
-                done.as_ref().unwrap();
-                assert_ne!(count(&table), before, "it says that it is done");
-                break;
-            }
-        }
-        assert!(done.is_some(), "it takes more polls than that");
-    }
-}
-
-#[tokio::test]
-async fn on_a_deadpool_of_one_nothing_is_left_wherever_it_is_dropped() {
-    leaves_nothing_wherever_it_is_dropped::<Deadpool>().await;
-}
-
-#[tokio::test]
-async fn on_a_bb8_of_one_nothing_is_left_wherever_it_is_dropped() {
-    leaves_nothing_wherever_it_is_dropped::<Bb8>().await;
-}
-
-async fn leaves_nothing_in_a_queue<P: TestPool>()
-where
-    for<'p> &'p P: LockedTransactionExt,
-{
-    let (pool, key) = (P::of(&CLUSTER.url(), 1), fresh_key());
-    let first = holder(key).await;
-    drop(pool.connection().await);
-    let body = async |_: &mut AsyncPgConnection| -> QueryResult<()> { panic!("it runs") };
-    for polls in 0..8 {
-        let waits = (&pool).locked_transaction(key, patient(), body);
-        assert!(polled(polls, waits).await.is_none());
-        // While others have the key all the time.
-        becomes(key, (1, 0)).await;
-        is_clean(&pool).await;
-    }
-    let lost = polled(MOST, (&pool).try_locked_transaction(key, body)).await;
-    assert!(lost.unwrap().unwrap().is_none());
-    end(first).await;
-    is_clean(&pool).await;
-}
-
-#[tokio::test]
-async fn in_a_queue_nothing_is_left_after_the_slice_wherever_it_is_dropped() {
-    leaves_nothing_in_a_queue::<Deadpool>().await;
-    leaves_nothing_in_a_queue::<Bb8>().await;
-}
 
 #[tokio::test]
 async fn on_a_lent_connection_nothing_is_left_even_if_it_is_not_used_again() {

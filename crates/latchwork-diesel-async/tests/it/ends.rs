@@ -1,15 +1,16 @@
-//! What is committed, what is rolled back, and what is said of it.
+//! How transactions end on a connection that the caller has, and what else diesel-async shows of an end.
 
 use std::panic::AssertUnwindSafe;
 
 use diesel::{QueryResult, result::Error};
 use diesel_async::{AnsiTransactionManager, AsyncConnection as _, AsyncPgConnection, TransactionManager as _};
 use futures_util::FutureExt as _;
-use latchwork_diesel_async::{LockedError, LockedTransactionExt};
+use latchwork_core::Mode;
+use latchwork_diesel_async::{Fence, FencedLimits, LockedError, LockedTransactionExt, XactLockError};
 
 use crate::support::{
-    Bb8, CLUSTER, Deadpool, TestPool, becomes, connection, count, count_one, counter, fresh_key, is_clean, is_free,
-    left, patient, polled, pool, run,
+    Bb8, CLUSTER, Deadpool, LONG, TestPool, becomes, connection, count, count_one, counter, fresh_key, is_clean,
+    is_free, left, patient, polled, pool, run,
 };
 
 type Ended = Result<(), LockedError<Error>>;
@@ -73,73 +74,37 @@ fn parent() -> String {
     table
 }
 
-/// How it ends, on pools and on a connection; each is without the lock and in no transaction afterwards.
-async fn ends(does: Does) -> [(Ended, String); 3] {
-    let (pool, bb8, mut one) = (pool(&CLUSTER.url(), 1), Bb8::of(&CLUSTER.url(), 1), connection().await);
-    let key = fresh_key();
-    let table = parent();
-    let pooled = pool.locked_transaction(key, patient(), async |tx| body(tx, table.clone(), does).await);
-    let pooled = (pooled.await, count(&table));
-    // One whose state is not known is closed.
-    becomes(key, (0, 0)).await;
-    is_clean(&pool).await;
-    let table = parent();
-    let other = bb8.locked_transaction(key, patient(), async |tx| body(tx, table.clone(), does).await);
-    let other = (other.await, count(&table));
-    becomes(key, (0, 0)).await;
-    is_clean(&bb8).await;
-    let table = parent();
-    let lent = one.locked_transaction(key, patient(), async |tx| body(tx, table.clone(), does).await);
-    let lent = (lent.await, count(&table));
+/// How it ends; the connection is without the lock and in no transaction afterwards.
+async fn ends(does: Does) -> (Ended, String) {
+    let (mut one, key, table) = (connection().await, fresh_key(), parent());
+    let ended = one.locked_transaction(key, patient(), async |tx| body(tx, table.clone(), does).await);
+    let ended = ended.await;
     assert!(is_free(key), "{does:?}");
     assert_eq!(left(&mut one).await, 0);
     one.transaction(async |_| QueryResult::Ok(())).await.unwrap();
-    [pooled, other, lent]
+    (ended, count(&table))
 }
 
 #[tokio::test]
-async fn a_body_that_fails_is_rolled_back_and_its_error_is_its_own() {
-    for (ended, stored) in ends(Does::Fail).await {
-        let error = ended.unwrap_err().into_body().unwrap();
-        assert_eq!(error.to_string(), "division by zero");
-        assert_eq!(stored, "0");
-    }
-}
-
-#[tokio::test]
-async fn an_error_that_a_body_swallows_is_not_reported_as_committed() {
-    for (ended, stored) in ends(Does::Swallow).await {
-        assert!(matches!(ended, Err(LockedError::Aborted(_))), "{ended:?}");
-        assert_eq!(stored, "0");
-    }
-}
-
-#[tokio::test]
-async fn a_commit_that_the_server_refuses_is_not_reported_as_committed() {
-    for (ended, stored) in ends(Does::LeaveUnchecked).await {
-        let Err(LockedError::Aborted(cause)) = ended else {
-            panic!("{ended:?}")
-        };
-        assert!(cause.to_string().contains("foreign key"), "{cause}");
-        assert_eq!(stored, "0");
-    }
-}
-
-#[tokio::test]
-async fn a_body_that_ends_the_transaction_itself_is_not_reported_as_committed() {
-    for (does, kept) in [
-        (Does::Commit, "1"),
-        (Does::CommitByDiesel, "1"),
-        (Does::RollBack, "0"),
-        (Does::CommitAndBegin, "1"),
+async fn what_is_not_committed_is_not_reported_as_committed() {
+    type Says = fn(&LockedError<Error>) -> bool;
+    let is_unknown: Says = |error| matches!(error, LockedError::OutcomeUnknown(_));
+    let is_refused: Says =
+        |error| matches!(error, LockedError::Aborted(cause) if cause.to_string().contains("foreign key"));
+    for (does, says, stored) in [
+        (Does::Fail, (|error| matches!(error, LockedError::Body(_))) as Says, "0"),
+        (Does::Swallow, |error| matches!(error, LockedError::Aborted(_)), "0"),
+        (Does::LeaveUnchecked, is_refused, "0"),
+        (Does::Commit, is_unknown, "1"),
+        (Does::CommitByDiesel, is_unknown, "1"),
+        (Does::RollBack, is_unknown, "0"),
+        (Does::CommitAndBegin, is_unknown, "1"),
+        // Whoever drops a transaction midway does not mean it to be stored, and diesel-async does not roll it back.
+        (Does::DropNested, |error| matches!(error, LockedError::Aborted(_)), "0"),
     ] {
-        for (ended, stored) in ends(does).await {
-            assert!(
-                matches!(ended, Err(LockedError::OutcomeUnknown(_))),
-                "{does:?}: {ended:?}"
-            );
-            assert_eq!(stored, kept, "{does:?}");
-        }
+        let (ended, kept) = ends(does).await;
+        assert!(ended.as_ref().is_err_and(says), "{does:?}: {ended:?}");
+        assert_eq!(kept, stored, "{does:?}");
     }
 }
 
@@ -163,18 +128,29 @@ async fn a_connection_whose_transaction_a_body_has_ended_does_not_go_back_to_its
     is_closed::<Bb8>().await;
 }
 
-/// Whoever drops a transaction midway does not mean it to be stored, and diesel-async does not roll it back.
-#[tokio::test]
-async fn a_nested_transaction_that_is_dropped_midway_is_not_committed() {
-    for (ended, stored) in ends(Does::DropNested).await {
-        assert!(matches!(ended, Err(LockedError::Aborted(_))), "{ended:?}");
-        assert_eq!(stored, "0");
+async fn drops_a_nested_one<P: TestPool>()
+where
+    for<'p> &'p P: LockedTransactionExt,
+{
+    let (pool, table) = (P::of(&CLUSTER.url(), 1), parent());
+    for (does, says) in [(Does::DropNested, "Aborted"), (Does::CommitByDiesel, "OutcomeUnknown")] {
+        let ended = (&pool).locked_transaction(fresh_key(), patient(), async |tx| body(tx, table.clone(), does).await);
+        let ended = format!("{:?}", ended.await.unwrap_err());
+        assert!(ended.starts_with(says), "{does:?}: {ended}");
+        is_clean(&pool).await;
+        assert_eq!(count(&table), if says == "Aborted" { "0" } else { "1" });
     }
 }
 
 #[tokio::test]
+async fn a_nested_transaction_that_is_dropped_midway_is_not_committed() {
+    drops_a_nested_one::<Deadpool>().await;
+    drops_a_nested_one::<Bb8>().await;
+}
+
+#[tokio::test]
 async fn a_panic_goes_on_and_rolls_back() {
-    let (pool, mut one, key, table) = (pool(&CLUSTER.url(), 1), connection().await, fresh_key(), counter());
+    let (mut one, key, table) = (connection().await, fresh_key(), counter());
     let body = async |tx: &mut AsyncPgConnection| {
         count_one(tx, &table).await?;
         if count(&table) == "0" {
@@ -182,10 +158,6 @@ async fn a_panic_goes_on_and_rolls_back() {
         }
         Ok::<_, Error>(())
     };
-    let pooled = pool.locked_transaction(key, patient(), body);
-    assert!(AssertUnwindSafe(pooled).catch_unwind().await.is_err());
-    becomes(key, (0, 0)).await;
-    is_clean(&pool).await;
     let lent = one.locked_transaction(key, patient(), body);
     assert!(AssertUnwindSafe(lent).catch_unwind().await.is_err());
     // Before the connection is used again.
@@ -195,20 +167,18 @@ async fn a_panic_goes_on_and_rolls_back() {
 }
 
 #[tokio::test]
-async fn savepoints_of_a_body_are_its_own() {
-    let (pool, key, table) = (pool(&CLUSTER.url(), 1), fresh_key(), counter());
-    let work = pool.locked_transaction(key, patient(), async |tx| {
-        tx.transaction(async |tx| count_one(tx, &table).await).await?;
-        let undone = tx.transaction(async |tx| {
-            count_one(tx, &table).await?;
-            run(tx, "SELECT 1/0".to_owned()).await
-        });
-        undone.await.unwrap_err();
-        count_one(tx, &table).await
-    });
-    work.await.unwrap();
-    assert_eq!(count(&table), "2");
-    is_clean(&pool).await;
+async fn a_fence_that_is_not_in_force_is_refused_before_the_body() {
+    let (mut one, key) = (connection().await, fresh_key());
+    let fence = Fence::fresh(key, Mode::Exclusive);
+    let never = async |_: &mut AsyncPgConnection| -> QueryResult<()> { panic!("the grant is over") };
+    let refused = one
+        .fenced_transaction(&fence, FencedLimits::default(), LONG, never)
+        .await;
+    assert!(
+        matches!(refused, Err(LockedError::Lock(XactLockError::Superseded { key: over })) if over == key),
+        "{refused:?}"
+    );
+    assert_eq!(left(&mut one).await, 0);
 }
 
 /// One that is dropped before it has sent anything has begun nothing.

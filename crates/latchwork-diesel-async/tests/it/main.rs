@@ -4,14 +4,12 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail, helpers included")]
 
 mod cancel;
-mod crowds;
 mod ends;
-mod fenced;
 #[cfg(feature = "http")]
 mod http;
 mod lent;
 mod locked;
 mod losses;
-mod retry;
 mod support;
+mod trips;
 mod xact;

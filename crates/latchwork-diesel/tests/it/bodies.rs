@@ -12,53 +12,11 @@ use latchwork_core::xact::XactOptions;
 use latchwork_diesel::{LockedError, LockedTransactionExt as _, XactLockExt as _};
 
 use crate::support::{
-    CLUSTER, LONG, MOMENT, connect, fresh_key, insert, is_clean, patient, seen, shown, stored, table, until_waited_for,
-    while_held,
+    CLUSTER, LONG, connect, fresh_key, insert, is_clean, patient, seen, shown, stored, table, until_waited_for,
 };
 
 #[derive(Debug, PartialEq)]
 struct Whim(&'static str);
-
-#[test]
-fn a_body_that_says_ok_is_stored_with_the_lock_held_to_the_end() {
-    let (mut conn, table, key) = (connect(), table(), fresh_key());
-    for shared in [false, true] {
-        let options = if shared { patient().shared() } else { patient() };
-        let value = conn.locked_transaction(key, options, |conn| {
-            insert(conn, &table, 1)?;
-            assert_eq!(seen(&CLUSTER, key), (1, 0));
-            let modes = format!(
-                "SELECT mode FROM pg_locks WHERE locktype = 'advisory' AND objid = {}",
-                key.objid()
-            );
-            let expected = if shared { "ShareLock" } else { "ExclusiveLock" };
-            assert_eq!(CLUSTER.psql(&modes).unwrap(), expected);
-            Ok::<_, Error>("a value")
-        });
-        assert_eq!(value.unwrap(), "a value");
-        is_clean(&mut conn);
-    }
-    assert_eq!(stored(&table), [0, 1, 1]);
-    assert_eq!(seen(&CLUSTER, key), (0, 0));
-}
-
-#[test]
-fn a_body_that_says_err_is_rolled_back_and_its_error_kept() {
-    let (mut conn, table) = (connect(), table());
-    let error = conn.locked_transaction(fresh_key(), patient(), |conn| {
-        insert(conn, &table, 1).unwrap();
-        Err::<(), _>(Whim("no"))
-    });
-    assert_eq!(error.unwrap_err().into_body().unwrap(), Whim("no"));
-    is_clean(&mut conn);
-    let error = conn.try_locked_transaction(fresh_key(), |conn| {
-        insert(conn, &table, 1).unwrap();
-        Err::<(), _>(Whim("no"))
-    });
-    assert_eq!(error.unwrap_err().into_body().unwrap(), Whim("no"));
-    is_clean(&mut conn);
-    assert_eq!(stored(&table), [0]);
-}
 
 #[test]
 fn a_panic_goes_on_after_the_rollback_also_out_of_nested_transactions() {
@@ -79,23 +37,6 @@ fn a_panic_goes_on_after_the_rollback_also_out_of_nested_transactions() {
         is_clean(&mut conn);
     }
     assert_eq!(stored(&table), [0]);
-}
-
-#[test]
-fn a_nested_transaction_is_a_savepoint_of_ours() {
-    let (mut conn, table) = (connect(), table());
-    conn.locked_transaction(fresh_key(), patient(), |conn| {
-        insert(conn, &table, 1)?;
-        let refused = conn.transaction(|conn| {
-            insert(conn, &table, 2)?;
-            conn.batch_execute("SELECT 1 / 0")
-        });
-        refused.unwrap_err();
-        conn.transaction(|conn| insert(conn, &table, 3))
-    })
-    .unwrap();
-    assert_eq!(stored(&table), [0, 1, 3]);
-    is_clean(&mut conn);
 }
 
 #[test]
@@ -151,28 +92,6 @@ fn a_wait_goes_on_for_longer_than_one_slice_of_it() {
     let held = conn.locked_transaction(key, patient(), |_| Ok::<_, Error>(seen(&CLUSTER, key)));
     assert_eq!(held.unwrap(), (1, 0));
     holding.ended();
-    is_clean(&mut conn);
-}
-
-#[test]
-fn a_limit_that_runs_out_is_told_and_the_body_does_not_run() {
-    let mut conn = connect();
-    let key = fresh_key();
-    while_held(key, || {
-        for limit in [std::time::Duration::ZERO, MOMENT] {
-            for options in [XactOptions::within(limit), XactOptions::within(limit).shared()] {
-                let error = conn.locked_transaction(key, options, |_| -> Result<(), ()> { unreachable!() });
-                let error = error.unwrap_err();
-                assert!(error.is_timeout(), "{error:?}");
-                is_clean(&mut conn);
-            }
-        }
-        let missed = conn.try_locked_transaction(key, |_| -> Result<(), ()> { unreachable!() });
-        assert!(missed.unwrap().is_none());
-        is_clean(&mut conn);
-    });
-    let got = conn.try_locked_transaction(key, |_| Ok::<_, ()>(seen(&CLUSTER, key)));
-    assert_eq!(got.unwrap(), Some((1, 0)));
     is_clean(&mut conn);
 }
 

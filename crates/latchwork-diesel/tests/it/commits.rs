@@ -1,8 +1,8 @@
 //! COMMIT means committed.
 
+use diesel::PgConnection;
 use diesel::connection::{AnsiTransactionManager, SimpleConnection as _, TransactionManager as _};
 use diesel::result::{DatabaseErrorKind, Error};
-use diesel::{Connection as _, PgConnection};
 use latchwork_diesel::{LockedError, LockedTransactionExt as _};
 
 use crate::support::{CLUSTER, connect, fresh_key, insert, is_clean, patient, seen, stored, table};
@@ -18,19 +18,6 @@ fn both_ways(conn: &mut PgConnection, body: impl Fn(&mut PgConnection) -> Result
     assert_eq!(seen(&CLUSTER, key), (0, 0));
     is_clean(conn);
     [waited, tried]
-}
-
-#[test]
-fn a_swallowed_error_is_reported_as_aborted_and_nothing_is_stored() {
-    let (mut conn, table) = (connect(), table());
-    for said in both_ways(&mut conn, |conn| {
-        insert(conn, &table, 1)?;
-        conn.batch_execute("SELECT 1 / 0").unwrap_err();
-        Ok(())
-    }) {
-        assert!(matches!(said, Err(LockedError::Aborted(_))), "{said:?}");
-    }
-    assert_eq!(stored(&table), [0]);
 }
 
 #[test]
@@ -141,16 +128,4 @@ fn a_nested_transaction_that_is_left_open_is_not_stored() {
         assert!(matches!(said, Err(LockedError::Aborted(_))), "{said:?}");
     }
     assert_eq!(stored(&table), [0]);
-}
-
-#[test]
-fn an_error_that_a_savepoint_has_undone_does_no_harm() {
-    let (mut conn, table) = (connect(), table());
-    for said in both_ways(&mut conn, |conn| {
-        conn.transaction(|conn| conn.batch_execute("SELECT 1 / 0")).unwrap_err();
-        insert(conn, &table, 1).map(drop)
-    }) {
-        said.unwrap();
-    }
-    assert_eq!(stored(&table), [0, 1, 1]);
 }

@@ -6,15 +6,10 @@
 mod async_pools;
 mod bodies;
 mod commits;
-mod fenced;
 #[cfg(feature = "http")]
 mod http;
-mod locks;
 mod losses;
-mod poolers;
 mod pools;
 mod refusals;
-mod retries;
-mod several;
 mod support;
 mod trips;

@@ -1,57 +1,20 @@
 //! Connections of r2d2 pools.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
 
+use diesel::PgConnection;
 use diesel::connection::SimpleConnection as _;
 use diesel::r2d2::{ConnectionManager, PooledConnection};
 use diesel::result::Error;
-use diesel::{PgConnection, QueryableByName, RunQueryDsl as _, sql_query, sql_types};
 use latchwork_core::xact::XactOptions;
 use latchwork_diesel::{LockedError, LockedTransactionExt as _, XactLockExt as _};
 
 use crate::support::{
-    CLUSTER, LONG, MOMENT, OnPg, PgPool, fresh_key, insert, is_clean, patient, pid, pool, seen, stored, table,
-    while_held,
+    CLUSTER, LONG, MOMENT, fresh_key, insert, is_clean, patient, pid, pool, seen, stored, table, while_held,
 };
 
 /// A body that ends in some way.
 type End<'a> = dyn Fn(&mut PooledConnection<ConnectionManager<PgConnection>>) -> Result<(), Error> + 'a;
-
-#[derive(QueryableByName)]
-struct Count {
-    #[diesel(sql_type = sql_types::Integer)]
-    number: i32,
-}
-
-/// Exact only if nobody else does it at the same time.
-pub(crate) fn increment(conn: &mut impl OnPg, table: &str) -> Result<(), Error> {
-    let Count { number } = sql_query(format!("SELECT number FROM {table}")).get_result(conn)?;
-    thread::yield_now();
-    sql_query(format!("UPDATE {table} SET number = {}", number + 1)).execute(conn)?;
-    Ok(())
-}
-
-#[test]
-fn a_counter_is_exact_with_pools_of_one_and_two_in_several_services() {
-    for size in [1, 2] {
-        let (table, key) = (table(), fresh_key());
-        let services: Vec<PgPool> = (0..2).map(|_| pool(&CLUSTER.url(), size)).collect();
-        thread::scope(|scope| {
-            for worker in 0..8 {
-                let (pool, table) = (&services[worker % 2], &table);
-                scope.spawn(move || {
-                    for _ in 0..25 {
-                        let mut conn = pool.get().unwrap();
-                        let done = conn.locked_transaction(key, patient(), |conn| increment(conn, table));
-                        done.unwrap();
-                    }
-                });
-            }
-        });
-        assert_eq!(stored(&table), [200]);
-    }
-}
 
 #[test]
 fn the_next_borrower_of_a_pool_of_one_finds_a_clean_connection_after_each_end() {

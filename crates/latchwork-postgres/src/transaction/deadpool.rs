@@ -114,10 +114,11 @@ impl TxProvider for DeadpoolTx {
         columns.collect::<Result<_, _>>().map(Some).map_err(TxError::other)
     }
 
-    async fn commit(tx: PooledTx) -> Result<(), TxError> {
+    async fn commit(mut tx: PooledTx) -> Result<(), TxError> {
         if tx.is_closed() {
             return Err(TxError::unavailable("the connection had ended before COMMIT"));
         }
+        tx.lets_go_on();
         let ended = tx.in_time(tx.simple_query(COMMIT)).await;
         let ended = judge(ended.map_err(TxError::outcome_unknown)?);
         let is_clean = match &ended {

@@ -1,18 +1,14 @@
 //! Futures that are dropped at any moment, over a pool of one connection.
 
-use std::{future::pending, num::NonZeroU32, time::Duration};
-
 use latchwork_harness::Proxy;
 use latchwork_sea_orm::{Key, LockedTransactionExt as _, XactLockExt as _, XactOptions};
 use sea_orm::{
     ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbErr, TransactionTrait as _,
     sqlx::postgres::PgPoolOptions,
 };
-use tokio::{runtime::Runtime, sync::oneshot};
+use tokio::sync::oneshot;
 
 use crate::support::{self, Drop, SOON, World, fresh_key, polled, pool};
-
-const ENOUGH: NonZeroU32 = NonZeroU32::MIN;
 
 async fn world() -> World {
     let world = World::new().await;
@@ -63,40 +59,6 @@ async fn dropped_at_any_poll_a_locked_transaction_leaves_a_clean_connection() {
     assert_eq!(complaints, Vec::<String>::new());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dropped_in_its_wait_it_gives_its_connection_back_with_the_slice() {
-    let world = world().await;
-    let (holder, db) = (world.database(1).await, world.database(1).await);
-    let key = fresh_key();
-    let first = holder.begin().await.unwrap();
-    first.xact_lock(key).within(SOON).await.unwrap();
-    for round in 0..12 {
-        let drop = if round % 2 == 0 { Drop::AtOnce } else { Drop::WhenWoken };
-        let options = XactOptions::within(Duration::from_secs(60));
-        let body = async |tx: &DatabaseTransaction| works(tx, fresh_key()).await;
-        let done = polled(
-            db.retrying_locked_transaction(key, options, ENOUGH, body),
-            round / 2,
-            drop,
-        )
-        .await;
-        assert!(done.is_none(), "{done:?}");
-        support::assert_clean(&db).await;
-        world.becomes(key, (1, 0)).await;
-        let done = polled(
-            db.try_locked_transaction(key, async |tx| works(tx, fresh_key()).await),
-            round / 2,
-            drop,
-        )
-        .await;
-        assert!(matches!(done, None | Some(Ok(None))), "{done:?}");
-        support::assert_clean(&db).await;
-    }
-    first.rollback().await.unwrap();
-    world.comes_to_rest().await;
-    assert_eq!(world.complaints(), Vec::<String>::new());
-}
-
 /// Whoever has asked may leave then; what he was to be told stands.
 #[tokio::test]
 async fn dropped_after_its_body_it_is_committed() {
@@ -119,35 +81,6 @@ async fn dropped_after_its_body_it_is_committed() {
     world.comes_to_rest().await;
     support::assert_clean(&db).await;
     assert_eq!(world.value("SELECT n FROM stored").await, "1");
-}
-
-/// As when a program ends the runtime's work before it drops its own.
-#[test]
-fn dropped_outside_of_a_runtime_it_rolls_back() {
-    let runtime = Runtime::new().unwrap();
-    let world = runtime.block_on(world());
-    let db = runtime.block_on(world.database(1));
-    let (entered, enters) = oneshot::channel();
-    let mut locked = Box::pin(
-        db.locked_transaction(fresh_key(), XactOptions::within(SOON), async |tx| {
-            tx.execute_unprepared("INSERT INTO stored VALUES (1)").await?;
-            entered.send(()).unwrap();
-            pending::<Result<(), DbErr>>().await
-        }),
-    );
-    runtime.block_on(async {
-        tokio::select! {
-            biased;
-            ended = &mut locked => panic!("{ended:?}"),
-            entered = enters => entered.unwrap(),
-        }
-    });
-    drop(locked);
-    runtime.block_on(async {
-        world.comes_to_rest().await;
-        support::assert_clean(&db).await;
-        assert_eq!(world.value("SELECT count(*) FROM stored").await, "0");
-    });
 }
 
 /// Plain SeaORM over the same server, so that it is known when it learns to do it itself.

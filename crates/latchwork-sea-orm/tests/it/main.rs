@@ -3,8 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail, helpers included")]
 
 mod cancelling;
-mod crowds;
-mod fenced;
 mod leftovers;
 mod locked;
 mod locks;
@@ -14,5 +12,4 @@ mod retrying;
 mod support;
 mod trips;
 mod unfinished;
-mod waits;
 mod worlds;

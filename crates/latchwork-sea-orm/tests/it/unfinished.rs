@@ -1,7 +1,5 @@
 //! Statements of a body that nobody waits for any more, and that do not end.
 
-use std::time::Duration;
-
 use latchwork_harness::http::in_time;
 use latchwork_sea_orm::{Key, LockedError, LockedTransactionExt as _, XactOptions};
 use sea_orm::{ConnectionTrait as _, DatabaseConnection, DatabaseTransaction, DbErr};
@@ -18,39 +16,6 @@ async fn sleepers(world: &World) -> String {
     world
         .value("SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%pg_sleep(600)'")
         .await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_that_is_dropped_in_one_frees_its_lock_and_its_connection() {
-    let world = World::new().await;
-    let db = world.database(1).await;
-    for options in [XactOptions::within(SOON), READERS] {
-        let keys = [fresh_key(), fresh_key()];
-        let sleeps = async |tx: &DatabaseTransaction| tx.execute_unprepared(SLEEPS).await.map(drop);
-        let dropped = tokio::select! {
-            biased;
-            ended = db.locked_transaction(keys, options, sleeps) => Some(ended),
-            () = support::eventually("it sleeps", async || sleepers(&world).await == "1") => None,
-        };
-        assert!(dropped.is_none(), "{dropped:?}");
-        world.comes_to_rest().await;
-        support::assert_clean(&db).await;
-    }
-}
-
-/// The body itself gives up, and says so.
-#[tokio::test]
-async fn a_body_that_has_dropped_one_ends_with_its_own_error() {
-    let world = World::new().await;
-    let db = world.database(1).await;
-    let ended = db.locked_transaction(fresh_key(), XactOptions::within(SOON), async |tx| {
-        let dropped = tokio::time::timeout(Duration::from_millis(50), tx.execute_unprepared(SLEEPS)).await;
-        dropped.map(drop)
-    });
-    let ended = in_time(ended).await;
-    assert!(matches!(ended, Err(LockedError::Body(_))), "{ended:?}");
-    world.comes_to_rest().await;
-    support::assert_clean(&db).await;
 }
 
 /// Others that hold the same key, or are in a statement just as long, are not mistaken for it.

@@ -4,61 +4,11 @@ use latchwork_sqlx::LockedTransactionExt as _;
 use sqlx::PgTransaction;
 
 use crate::support::{
-    CLUSTER, Drops, becomes, connection, count, count_one, counter, dropped, fresh_key, holder, is_clean, left,
-    patient, polled, pool,
+    Drops, becomes, connection, count, count_one, counter, dropped, fresh_key, holder, left, patient, polled,
 };
 
 /// More than any of them needs, on a machine that wakes for everything by itself.
 const MOST: usize = 400;
-
-#[tokio::test]
-async fn on_a_pool_of_one_nothing_is_left_wherever_it_is_dropped() {
-    let (key, table) = (fresh_key(), counter());
-    // Cold, so that connecting is among it; then with its connection there.
-    for (is_warm, drops) in [(false, Drops::AtOnce), (true, Drops::AtOnce), (true, Drops::WhenWoken)] {
-        let mut done = None;
-        for polls in 0..MOST {
-            let pool = pool(&CLUSTER.url(), 1);
-            if is_warm {
-                drop(pool.acquire().await.unwrap());
-            }
-            let before = count(&table);
-            let work = pool.locked_transaction(key, patient(), async |tx| count_one(tx, &table).await);
-            done = dropped(polls, drops, work).await;
-            becomes(key, (0, 0)).await;
-            is_clean(&pool).await;
-            pool.close().await;
-            if let Some(done) = &done {
-                done.as_ref().unwrap();
-                assert_ne!(count(&table), before, "it says that it is done");
-                break;
-            }
-        }
-        assert!(done.is_some(), "it takes more polls than that");
-    }
-}
-
-#[tokio::test]
-async fn in_a_queue_nothing_is_left_after_the_slice_wherever_it_is_dropped() {
-    let (pool, key, mut other) = (pool(&CLUSTER.url(), 1), fresh_key(), connection().await);
-    let first = holder(&mut other, key).await;
-    drop(pool.acquire().await.unwrap());
-    let body = async |_: &mut PgTransaction<'_>| -> sqlx::Result<()> { panic!("it runs") };
-    for polls in 0..8 {
-        assert!(
-            polled(polls, pool.locked_transaction(key, patient(), body))
-                .await
-                .is_none()
-        );
-        // While others have the key all the time.
-        becomes(key, (1, 0)).await;
-        is_clean(&pool).await;
-    }
-    let lost = polled(MOST, pool.try_locked_transaction(key, body)).await;
-    assert!(lost.unwrap().unwrap().is_none());
-    first.rollback().await.unwrap();
-    is_clean(&pool).await;
-}
 
 #[tokio::test]
 async fn on_a_lent_connection_nothing_is_left_even_if_it_is_not_used_again() {

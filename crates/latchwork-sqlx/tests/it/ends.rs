@@ -1,13 +1,15 @@
-//! What is committed, what is rolled back, and what is said of it.
+//! How transactions end on a connection that the caller has.
 
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt as _;
-use latchwork_sqlx::{LockedError, LockedTransactionExt as _};
+use latchwork_core::Mode;
+use latchwork_sqlx::{Fence, FencedLimits, LockedError, LockedTransactionExt as _, XactLockError};
 use sqlx::{Acquire as _, PgTransaction};
 
 use crate::support::{
-    CLUSTER, becomes, connection, count, count_one, counter, fresh_key, is_clean, is_free, left, patient, pool, run,
+    CLUSTER, LONG, becomes, connection, count, count_one, counter, fresh_key, is_clean, is_free, left, patient, pool,
+    run,
 };
 
 type Ended = Result<(), LockedError<sqlx::Error>>;
@@ -49,76 +51,39 @@ fn parent() -> String {
     table
 }
 
-/// How it ends, on a pool and on a connection; each is without the lock and in no transaction afterwards.
-async fn ends(does: Does) -> [(Ended, String); 2] {
-    let (pool, mut one, key) = (pool(&CLUSTER.url(), 1), connection().await, fresh_key());
-    let table = parent();
-    let pooled = pool.locked_transaction(key, patient(), async |tx| body(tx, table.clone(), does).await);
-    let pooled = (pooled.await, count(&table));
-    assert!(is_free(key), "{does:?}");
-    is_clean(&pool).await;
-    let table = parent();
-    let lent = one.locked_transaction(key, patient(), async |tx| body(tx, table.clone(), does).await);
-    let lent = (lent.await, count(&table));
+/// How it ends; the connection is without the lock and in no transaction afterwards.
+async fn ends(does: Does) -> (Ended, String) {
+    let (mut one, key, table) = (connection().await, fresh_key(), parent());
+    let ended = one.locked_transaction(key, patient(), async |tx| body(tx, table.clone(), does).await);
+    let ended = ended.await;
     assert!(is_free(key), "{does:?}");
     assert_eq!(left(&mut one).await, 0);
-    [pooled, lent]
+    (ended, count(&table))
 }
 
 #[tokio::test]
-async fn a_body_that_fails_is_rolled_back_and_its_error_is_its_own() {
-    for (ended, stored) in ends(Does::Fail).await {
-        let error = ended.unwrap_err().into_body().unwrap();
-        assert_eq!(error.as_database_error().unwrap().code().unwrap(), "22012");
-        assert_eq!(stored, "0");
-    }
-}
-
-#[tokio::test]
-async fn an_error_that_a_body_swallows_is_not_reported_as_committed() {
-    for (ended, stored) in ends(Does::Swallow).await {
-        assert!(matches!(ended, Err(LockedError::Aborted(_))), "{ended:?}");
-        assert_eq!(stored, "0");
-    }
-}
-
-#[tokio::test]
-async fn a_commit_that_the_server_refuses_is_not_reported_as_committed() {
-    for (ended, stored) in ends(Does::LeaveUnchecked).await {
-        let Err(LockedError::Aborted(cause)) = ended else {
-            panic!("{ended:?}")
-        };
-        assert!(cause.to_string().contains("foreign key"), "{cause}");
-        assert_eq!(stored, "0");
-    }
-}
-
-#[tokio::test]
-async fn a_body_that_ends_the_transaction_itself_is_not_reported_as_committed() {
-    for (does, kept) in [(Does::Commit, "1"), (Does::RollBack, "0"), (Does::CommitAndBegin, "1")] {
-        for (ended, stored) in ends(does).await {
-            assert!(
-                matches!(ended, Err(LockedError::OutcomeUnknown(_))),
-                "{does:?}: {ended:?}"
-            );
-            assert_eq!(stored, kept, "{does:?}");
-        }
+async fn what_is_not_committed_is_not_reported_as_committed() {
+    type Says = fn(&LockedError<sqlx::Error>) -> bool;
+    let is_unknown: Says = |error| matches!(error, LockedError::OutcomeUnknown(_));
+    let is_refused: Says =
+        |error| matches!(error, LockedError::Aborted(cause) if cause.to_string().contains("foreign key"));
+    for (does, says, stored) in [
+        (Does::Fail, (|error| matches!(error, LockedError::Body(_))) as Says, "0"),
+        (Does::Swallow, |error| matches!(error, LockedError::Aborted(_)), "0"),
+        (Does::LeaveUnchecked, is_refused, "0"),
+        (Does::Commit, is_unknown, "1"),
+        (Does::RollBack, is_unknown, "0"),
+        (Does::CommitAndBegin, is_unknown, "1"),
+    ] {
+        let (ended, kept) = ends(does).await;
+        assert!(ended.as_ref().is_err_and(says), "{does:?}: {ended:?}");
+        assert_eq!(kept, stored, "{does:?}");
     }
 }
 
 #[tokio::test]
 async fn a_panic_goes_on_and_rolls_back() {
-    let (pool, mut one, key, table) = (pool(&CLUSTER.url(), 1), connection().await, fresh_key(), counter());
-    let pooled = pool.locked_transaction(key, patient(), async |tx| {
-        count_one(tx, &table).await?;
-        if count(&table) == "0" {
-            panic!("as the test wants");
-        }
-        Ok::<_, sqlx::Error>(())
-    });
-    assert!(AssertUnwindSafe(pooled).catch_unwind().await.is_err());
-    becomes(key, (0, 0)).await;
-    is_clean(&pool).await;
+    let (mut one, key, table) = (connection().await, fresh_key(), counter());
     let lent = one.locked_transaction(key, patient(), async |tx| {
         count_one(tx, &table).await?;
         if count(&table) == "0" {
@@ -134,16 +99,28 @@ async fn a_panic_goes_on_and_rolls_back() {
 }
 
 #[tokio::test]
-async fn savepoints_of_a_body_are_its_own() {
-    let (pool, key, table) = (pool(&CLUSTER.url(), 1), fresh_key(), counter());
-    let work = pool.locked_transaction(key, patient(), async |tx| {
+async fn a_fence_that_is_not_in_force_is_refused_before_the_body() {
+    let (mut one, key) = (connection().await, fresh_key());
+    let fence = Fence::fresh(key, Mode::Exclusive);
+    let never = async |_: &mut PgTransaction<'_>| -> sqlx::Result<()> { panic!("the grant is over") };
+    let refused = one
+        .fenced_transaction(&fence, FencedLimits::default(), LONG, never)
+        .await;
+    assert!(
+        matches!(refused, Err(LockedError::Lock(XactLockError::Superseded { key: over })) if over == key),
+        "{refused:?}"
+    );
+    assert_eq!(left(&mut one).await, 0);
+}
+
+/// Left to be rolled back.
+#[tokio::test]
+async fn a_savepoint_that_a_body_has_dropped_is_rolled_back() {
+    let (pool, table) = (pool(&CLUSTER.url(), 1), counter());
+    let work = pool.locked_transaction(fresh_key(), patient(), async |tx| {
         let mut kept = tx.begin().await?;
         count_one(&mut kept, &table).await?;
         kept.commit().await?;
-        let mut undone = tx.begin().await?;
-        run(&mut undone, "SELECT 1/0".to_owned()).await.unwrap_err();
-        undone.rollback().await?;
-        // Left to be rolled back.
         let mut dropped = tx.begin().await?;
         count_one(&mut dropped, &table).await?;
         Ok::<_, sqlx::Error>(())

@@ -1,32 +1,16 @@
 //! Transactions that begin with a lock, on a pool: who runs, and what becomes of what was left behind.
 
-use std::time::Duration;
-
-use latchwork_harness::Cluster;
-use latchwork_sqlx::{Key, KeySet, LockedError, LockedTransactionExt as _, XactLockError, XactOptions};
-use sqlx::{Connection as _, Executor as _, PgPool, PgTransaction, postgres::PgPoolOptions};
-
-use crate::support::{
-    CLUSTER, LONG, MOMENT, becomes, connection, count, count_one, counter, fresh_key, holder, is_clean, is_free,
-    patient, pid, pool, run, seen, value,
+use std::{
+    num::NonZeroU32,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    time::Duration,
 };
 
-#[tokio::test]
-async fn the_body_runs_under_the_lock_and_its_value_and_its_work_are_kept() {
-    let (pool, key, table) = (pool(&CLUSTER.url(), 1), fresh_key(), counter());
-    let value = pool
-        .locked_transaction(key, patient(), async |tx| {
-            assert_eq!(seen(key), (1, 0));
-            assert!(!is_free(key));
-            count_one(tx, &table).await?;
-            Ok::<_, sqlx::Error>("value")
-        })
-        .await;
-    assert_eq!(value.unwrap(), "value");
-    assert!(is_free(key));
-    assert_eq!(count(&table), "1");
-    is_clean(&pool).await;
-}
+use latchwork_harness::Cluster;
+use latchwork_sqlx::{Key, LockedError, LockedTransactionExt as _};
+use sqlx::{Connection as _, Executor as _, PgPool, PgTransaction, postgres::PgPoolOptions};
+
+use crate::support::{CLUSTER, LONG, count, count_one, counter, fresh_key, is_clean, patient, pid, pool, run};
 
 /// A function does as well as a closure, and a future that is made by hand.
 #[tokio::test(flavor = "multi_thread")]
@@ -52,78 +36,6 @@ async fn bodies_come_in_several_forms_and_the_futures_can_be_spawned() {
     let table = counter();
     assert_eq!(spawned(pool(&CLUSTER.url(), 1), fresh_key(), table.clone()).await, 3);
     assert_eq!(count(&table), "1");
-}
-
-#[tokio::test]
-async fn it_waits_for_others_and_sees_what_they_have_committed() {
-    let (pool, key, table) = (pool(&CLUSTER.url(), 1), fresh_key(), counter());
-    let mut other = connection().await;
-    let mut first = holder(&mut other, key).await;
-    run(&mut first, format!("UPDATE {table} SET n = 5")).await.unwrap();
-    let work = pool.locked_transaction(key, patient(), async |tx| {
-        value(tx, format!("SELECT n FROM {table}")).await
-    });
-    let (seen, ()) = tokio::join!(work, async {
-        becomes(key, (1, 1)).await;
-        first.commit().await.unwrap();
-    });
-    assert_eq!(seen.unwrap(), 5);
-}
-
-#[tokio::test]
-async fn it_is_read_committed_whatever_the_default_is() {
-    let pool = pool(&CLUSTER.url(), 1);
-    let mut connection = pool.acquire().await.unwrap();
-    let set = "SET default_transaction_isolation = 'serializable'";
-    run(&mut connection, set.to_owned()).await.unwrap();
-    drop(connection);
-    let level = pool.locked_transaction(fresh_key(), patient(), async |tx| {
-        sqlx::query_scalar::<_, String>("SHOW transaction_isolation")
-            .fetch_one(&mut **tx)
-            .await
-    });
-    assert_eq!(level.await.unwrap(), "read committed");
-}
-
-#[tokio::test]
-async fn who_loses_does_not_run() {
-    let pool = pool(&CLUSTER.url(), 1);
-    let keys = [fresh_key(), fresh_key()];
-    let mut other = connection().await;
-    let first = holder(&mut other, keys[1]).await;
-    let body = async |_: &mut PgTransaction<'_>| -> sqlx::Result<()> { panic!("it runs") };
-    let lost = pool.try_locked_transaction(keys, body).await.unwrap();
-    assert!(lost.is_none());
-    let late = pool
-        .locked_transaction(keys, XactOptions::within(MOMENT), body)
-        .await
-        .unwrap_err();
-    let all = KeySet::from(keys);
-    assert!(
-        matches!(&late, LockedError::Lock(XactLockError::TimedOut { keys, .. }) if keys == &all),
-        "{late:?}"
-    );
-    assert!(late.is_timeout());
-    is_clean(&pool).await;
-    assert_eq!(keys.map(seen), [(0, 0), (1, 0)]);
-    first.rollback().await.unwrap();
-    let won = pool.try_locked_transaction(keys, async |_| {
-        assert_eq!(keys.map(seen), [(1, 0); 2]);
-        Ok::<_, sqlx::Error>(3)
-    });
-    assert_eq!(won.await.unwrap(), Some(3));
-}
-
-#[tokio::test]
-async fn readers_share() {
-    let pool = pool(&CLUSTER.url(), 2);
-    let key = fresh_key();
-    let shared = || patient().shared();
-    let both = pool.locked_transaction(key, shared(), async |_| {
-        let inner = pool.locked_transaction(key, shared(), async |_| Ok::<_, sqlx::Error>(seen(key)));
-        Ok::<_, sqlx::Error>(inner.await.unwrap())
-    });
-    assert_eq!(both.await.unwrap(), (2, 0));
 }
 
 #[tokio::test]
@@ -165,34 +77,6 @@ async fn transactions_that_were_left_open_in_the_pool_are_rolled_back() {
     assert_eq!(cluster.psql("SELECT sum(n) FROM work").unwrap(), "200");
 }
 
-#[tokio::test]
-async fn in_the_normal_course_the_servers_log_stays_empty() {
-    let cluster = Cluster::start().unwrap();
-    let pool = pool(&cluster.url(), 2);
-    let key = fresh_key();
-    for _ in 0..3 {
-        let outer = pool.locked_transaction(key, patient(), async |_| {
-            let busy = pool.try_locked_transaction(key, async |_| Ok::<_, sqlx::Error>(()));
-            assert!(busy.await.unwrap().is_none());
-            let late = pool.locked_transaction(key, XactOptions::within(MOMENT), async |_| Ok::<_, sqlx::Error>(()));
-            assert!(late.await.unwrap_err().is_timeout());
-            Ok::<_, sqlx::Error>(())
-        });
-        outer.await.unwrap();
-        let failed = pool.locked_transaction(key, patient(), async |_| Err::<(), _>(std::fmt::Error));
-        assert!(matches!(failed.await, Err(LockedError::Body(std::fmt::Error))));
-        let mut direct = pool.acquire().await.unwrap();
-        let direct = direct.locked_transaction(key, patient(), async |_| Ok::<_, sqlx::Error>(()));
-        direct.await.unwrap();
-    }
-    tokio::time::timeout(LONG, pool.close()).await.unwrap();
-    let log = cluster.log();
-    assert!(
-        !["WARNING:", "ERROR:", "FATAL:"].iter().any(|word| log.contains(word)),
-        "{log}"
-    );
-}
-
 /// What sqlx rolls back is there, so that the server has nothing to warn of.
 #[tokio::test]
 async fn a_failure_is_in_the_servers_log_once() {
@@ -221,4 +105,26 @@ async fn a_failure_is_in_the_servers_log_once() {
     let log = cluster.log();
     let warns = ["WARNING:", "FATAL:"].iter().any(|word| log.contains(word));
     assert!(!warns && log.matches("ERROR:").count() == errors, "{log}");
+}
+
+/// An error that is transparent for sqlx's hides it, and shows what is in it.
+#[tokio::test]
+async fn a_conflict_is_run_again_though_a_transparent_error_hides_it() {
+    #[derive(Debug, thiserror::Error)]
+    #[error(transparent)]
+    struct Shown(sqlx::Error);
+
+    let (pool, table, runs) = (pool(&CLUSTER.url(), 1), counter(), AtomicU32::new(0));
+    let attempts = NonZeroU32::new(2).unwrap();
+    let work = pool.retrying_locked_transaction(fresh_key(), patient(), attempts, async |tx| {
+        count_one(tx, &table).await.map_err(Shown)?;
+        match runs.fetch_add(1, Relaxed) {
+            0 => run(tx, "DO $$ BEGIN RAISE serialization_failure; END $$".to_owned())
+                .await
+                .map_err(Shown),
+            _ => Ok(()),
+        }
+    });
+    work.await.unwrap();
+    assert_eq!((runs.load(Relaxed), count(&table)), (2, "1".to_owned()));
 }

@@ -12,7 +12,7 @@ use latchwork_core::Key;
 use latchwork_harness::Cluster;
 use tokio::{spawn, task::yield_now};
 
-use super::{Library, PATIENT, Work, every, fresh_key, in_time};
+use super::{Body, Library, PATIENT, every, fresh_key, in_time, work};
 
 const TASKS_OF_EACH: usize = 3;
 const ROUNDS: usize = 15;
@@ -34,8 +34,8 @@ impl Things {
     }
 
     /// Uses some of them while others would have the time to do the same.
-    fn work(self: Arc<Self>, which: Vec<usize>) -> Work {
-        Box::pin(async move {
+    fn work(self: Arc<Self>, which: Vec<usize>) -> Body {
+        work(async move {
             for thing in &which {
                 let others = self.in_use[*thing].swap(true, SeqCst);
                 assert!(!others, "two at once have the lock of {thing}");

@@ -4,10 +4,10 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use latchwork_harness::{Proxy, wait_until};
-use latchwork_postgres::transaction::{XactLockError, XactLockExt as _};
+use latchwork_harness::wait_until;
+use latchwork_postgres::transaction::XactLockExt as _;
 
-use super::{CLUSTER, LONG, MOMENT, SOON, becomes, client, fresh_key, is_usable, seen, shown};
+use super::{CLUSTER, LONG, SOON, becomes, client, fresh_key, is_usable, seen};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn thousands_of_tiny_limits_on_a_busy_key_leave_nothing_behind() {
@@ -83,85 +83,6 @@ async fn dropped_at_any_poll_nothing_stays_held_and_nothing_keeps_waiting() {
             becomes(&CLUSTER, key, (0, 0)).await;
         }
     }
-}
-
-#[tokio::test]
-async fn an_abandoned_wait_ends_with_its_slice_and_the_transaction_goes_on() {
-    let (mut one, mut two) = (client(&CLUSTER.url()).await, client(&CLUSTER.url()).await);
-    let key = fresh_key();
-    let first = one.transaction().await.unwrap();
-    first.xact_lock(key).within(LONG).await.unwrap();
-    let second = two.transaction().await.unwrap();
-    second.batch_execute("SET LOCAL lock_timeout = '9s'").await.unwrap();
-    let abandoned = tokio::select! {
-        biased;
-        granted = second.xact_lock(key).within(Duration::from_secs(60)) => Some(granted),
-        () = becomes(&CLUSTER, key, (1, 1)) => None,
-    };
-    assert!(abandoned.is_none());
-    let begun = Instant::now();
-    becomes(&CLUSTER, key, (1, 0)).await;
-    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
-    assert_eq!(shown(&second, "lock_timeout").await, "9s");
-    assert!(!second.try_xact_lock(key).await.unwrap());
-    first.commit().await.unwrap();
-    assert!(second.try_xact_lock(key).await.unwrap());
-}
-
-#[tokio::test]
-async fn a_wait_that_the_server_cancels_is_told_apart_and_leaves_the_transaction_usable() {
-    let (mut one, mut two) = (client(&CLUSTER.url()).await, client(&CLUSTER.url()).await);
-    let key = fresh_key();
-    let first = one.transaction().await.unwrap();
-    first.xact_lock(key).within(LONG).await.unwrap();
-    let second = two.transaction().await.unwrap();
-    let pid: i32 = second.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
-    let (cancelled, ()) = tokio::join!(second.xact_lock(key).within(LONG), async {
-        becomes(&CLUSTER, key, (1, 1)).await;
-        CLUSTER.psql(&format!("SELECT pg_cancel_backend({pid})")).unwrap();
-    });
-    assert!(
-        matches!(cancelled, Err(XactLockError::Cancelled { .. })),
-        "{cancelled:?}"
-    );
-    assert!(is_usable(&second).await);
-    second
-        .batch_execute("SET LOCAL statement_timeout = '50ms'")
-        .await
-        .unwrap();
-    let timed_out = second.xact_lock(key).within(LONG).await;
-    assert!(
-        matches!(timed_out, Err(XactLockError::Cancelled { .. })),
-        "{timed_out:?}"
-    );
-    assert!(is_usable(&second).await);
-    assert!(!second.try_xact_lock(key).await.unwrap());
-    assert_eq!(seen(&CLUSTER, key), (1, 0));
-}
-
-#[tokio::test]
-async fn a_killed_backend_and_a_silent_server_are_told_apart() {
-    let (mut one, mut two) = (client(&CLUSTER.url()).await, client(&CLUSTER.url()).await);
-    let key = fresh_key();
-    let first = one.transaction().await.unwrap();
-    first.xact_lock(key).within(LONG).await.unwrap();
-    let second = two.transaction().await.unwrap();
-    let pid: i32 = second.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
-    let (lost, ()) = tokio::join!(second.xact_lock(key).within(LONG), async {
-        becomes(&CLUSTER, key, (1, 1)).await;
-        CLUSTER.psql(&format!("SELECT pg_terminate_backend({pid})")).unwrap();
-    });
-    assert!(matches!(lost, Err(XactLockError::ConnectionLost { .. })), "{lost:?}");
-    drop(second);
-
-    let proxy = Proxy::start(CLUSTER.endpoint()).unwrap();
-    let mut three = client(&proxy.url()).await;
-    let third = three.transaction().await.unwrap();
-    proxy.freeze();
-    let begun = Instant::now();
-    let silent = third.xact_lock(fresh_key()).within(MOMENT).await;
-    assert!(matches!(silent, Err(XactLockError::NoAnswer { .. })), "{silent:?}");
-    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

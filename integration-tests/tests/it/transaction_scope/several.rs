@@ -10,34 +10,7 @@ use latchwork_harness::Cluster;
 use latchwork_postgres::transaction::XactLockExt as _;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::{CLUSTER, LONG, MOMENT, client, fresh_key, is_usable, seen, shown};
-
-#[tokio::test]
-async fn several_keys_are_taken_all_or_none() {
-    let (mut one, mut two) = (client(&CLUSTER.url()).await, client(&CLUSTER.url()).await);
-    let keys = [fresh_key(), Key::pair(fastrand::i32(..), 1), fresh_key()];
-    let first = one.transaction().await.unwrap();
-    first.xact_lock(keys[2]).within(LONG).await.unwrap();
-    let second = two.transaction().await.unwrap();
-    second.batch_execute("SET LOCAL lock_timeout = '9s'").await.unwrap();
-
-    assert!(!second.try_xact_lock(keys).await.unwrap());
-    let timed_out = second.xact_lock(keys).within(MOMENT).await.unwrap_err();
-    assert!(
-        matches!(&timed_out, XactLockError::TimedOut { keys: all, .. } if *all == KeySet::from(keys)),
-        "{timed_out:?}"
-    );
-    assert_eq!(keys.map(|key| seen(&CLUSTER, key)), [(0, 0), (0, 0), (1, 0)]);
-    assert_eq!(shown(&second, "lock_timeout").await, "9s");
-
-    first.commit().await.unwrap();
-    assert!(second.try_xact_lock(keys).await.unwrap());
-    second.xact_lock(keys).within(MOMENT).await.unwrap();
-    assert_eq!(keys.map(|key| seen(&CLUSTER, key)), [(1, 0); 3]);
-    assert_eq!(shown(&second, "lock_timeout").await, "9s");
-    second.rollback().await.unwrap();
-    assert_eq!(keys.map(|key| seen(&CLUSTER, key)), [(0, 0); 3]);
-}
+use super::{CLUSTER, LONG, client, fresh_key, is_usable};
 
 #[tokio::test]
 async fn readers_share_several_keys_and_no_key_is_nothing_to_wait_for() {

@@ -1,124 +1,18 @@
 //! Transaction scope on other kinds of servers, connections and transactions.
 
-use std::time::{Duration, Instant};
+use std::{
+    error::Error as StdError,
+    fmt,
+    num::NonZeroU32,
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    time::Duration,
+};
 
-use latchwork_core::Key;
-use latchwork_harness::{Cluster, PgBouncer, PoolMode};
-use latchwork_postgres::transaction::{XactLockError, XactLockExt as _};
-use tokio_postgres::{NoTls, SimpleQueryMessage, Transaction};
+use latchwork_core::{Key, xact::XactOptions};
+use latchwork_postgres::transaction::{LockedTransactionExt as _, XactLockExt as _};
+use tokio_postgres::{Error, NoTls, SimpleQueryMessage, Transaction};
 
-use super::{CLUSTER, LONG, MOMENT, SOON, becomes, client, fresh_key, is_usable, seen};
-
-#[tokio::test]
-async fn it_works_through_a_pooler_in_transaction_mode() {
-    let pooler = PgBouncer::builder(&CLUSTER, PoolMode::Transaction)
-        .setting("default_pool_size", 4)
-        .start()
-        .unwrap();
-    let key = fresh_key();
-    CLUSTER
-        .psql("CREATE TABLE pooled (n int); INSERT INTO pooled VALUES (0)")
-        .unwrap();
-    let mut workers = Vec::new();
-    for _ in 0..8 {
-        let url = pooler.url();
-        workers.push(tokio::spawn(async move {
-            let mut client = client(&url).await;
-            for _ in 0..20 {
-                let transaction = client.transaction().await.unwrap();
-                transaction.xact_lock(key).within(LONG).await.unwrap();
-                let step = "DO $$ DECLARE was int := (SELECT n FROM pooled); BEGIN PERFORM pg_sleep(0.001); \
-                     UPDATE pooled SET n = was + 1; END $$";
-                transaction.batch_execute(step).await.unwrap();
-                transaction.commit().await.unwrap();
-            }
-        }));
-    }
-    for worker in workers {
-        worker.await.unwrap();
-    }
-    assert_eq!(CLUSTER.psql("SELECT n FROM pooled").unwrap(), "160");
-
-    // A wait that is given up frees the server connection that it had.
-    let (mut one, mut two) = (client(&pooler.url()).await, client(&pooler.url()).await);
-    let first = one.transaction().await.unwrap();
-    first.xact_lock(key).within(LONG).await.unwrap();
-    let second = two.transaction().await.unwrap();
-    assert!(second.xact_lock(key).within(MOMENT).await.unwrap_err().is_timeout());
-    let abandoned = tokio::select! {
-        biased;
-        granted = second.xact_lock(key).within(Duration::from_secs(60)) => Some(granted),
-        () = becomes(&CLUSTER, key, (1, 1)) => None,
-    };
-    assert!(abandoned.is_none());
-    let begun = Instant::now();
-    becomes(&CLUSTER, key, (1, 0)).await;
-    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
-    assert!(is_usable(&second).await);
-    drop(second);
-    drop(first);
-    becomes(&CLUSTER, key, (0, 0)).await;
-}
-
-#[tokio::test]
-async fn a_hot_standby_is_refused() {
-    let primary = Cluster::start().unwrap();
-    let standby = primary.standby().unwrap();
-    let mut client = client(&standby.url()).await;
-    let transaction = client.transaction().await.unwrap();
-    let by_try = transaction.try_xact_lock(fresh_key()).await.unwrap_err();
-    let by_wait = transaction.xact_lock(fresh_key()).within(MOMENT).await.unwrap_err();
-    for error in [by_try, by_wait] {
-        assert!(matches!(error, XactLockError::Standby { .. }), "{error:?}");
-    }
-    let held = standby
-        .psql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
-        .unwrap();
-    assert_eq!(held, "0");
-}
-
-#[tokio::test]
-async fn a_full_lock_table_is_an_error_of_its_own() {
-    let cluster = Cluster::builder()
-        .setting("max_locks_per_transaction", 10)
-        .setting("max_connections", 10)
-        .start()
-        .unwrap();
-    let mut client = client(&cluster.url()).await;
-    let transaction = client.transaction().await.unwrap();
-    let mut full = None;
-    for key in 0..100_000 {
-        if let Err(error) = transaction.try_xact_lock(Key::bigint(key)).await {
-            full = Some(error);
-            break;
-        }
-    }
-    assert!(matches!(full, Some(XactLockError::LockTableFull { .. })), "{full:?}");
-    drop(transaction);
-    assert_eq!(
-        cluster
-            .psql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
-            .unwrap(),
-        "0"
-    );
-}
-
-#[tokio::test]
-async fn transactions_of_deadpool_have_it_too() {
-    let manager = deadpool_postgres::Manager::new(CLUSTER.url().parse().unwrap(), NoTls);
-    let pool = deadpool_postgres::Pool::builder(manager).max_size(2).build().unwrap();
-    let key = fresh_key();
-    let (mut one, mut two) = (pool.get().await.unwrap(), pool.get().await.unwrap());
-    let first = one.transaction().await.unwrap();
-    first.xact_lock(key).within(LONG).await.unwrap();
-    let second = two.transaction().await.unwrap();
-    assert!(!second.try_xact_lock(key).await.unwrap());
-    first.commit().await.unwrap();
-    assert!(second.try_xact_lock(key).await.unwrap());
-    assert_eq!(seen(&CLUSTER, key), (1, 0));
-    drop(second);
-    becomes(&CLUSTER, key, (0, 0)).await;
-}
+use super::{CLUSTER, LONG, becomes, client, fresh_key};
 
 /// The lock travels on the connection that does the work, so holders never need a second one; and waits that are dropped
 /// give theirs back clean.
@@ -218,4 +112,40 @@ async fn no_search_path_replaces_what_a_transaction_asks_the_server() {
     assert!(transaction.try_xact_lock(fresh_key()).await.unwrap());
     transaction.xact_lock(fresh_key()).within(LONG).await.unwrap();
     transaction.rollback().await.unwrap();
+}
+
+/// An error that is transparent for the driver's hides it, and shows what is in it.
+#[tokio::test]
+async fn a_conflict_is_run_again_though_a_transparent_error_hides_it() {
+    #[derive(Debug)]
+    struct Shown(Error);
+
+    impl fmt::Display for Shown {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0.fmt(f)
+        }
+    }
+
+    impl StdError for Shown {
+        fn source(&self) -> Option<&(dyn StdError + 'static)> {
+            self.0.source()
+        }
+    }
+
+    let manager = deadpool_postgres::Manager::new(CLUSTER.url().parse().unwrap(), NoTls);
+    let pool = deadpool_postgres::Pool::builder(manager).max_size(1).build().unwrap();
+    let (runs, options) = (AtomicU32::new(0), XactOptions::within(LONG));
+    let attempts = NonZeroU32::new(2).unwrap();
+    let work = pool.retrying_locked_transaction(fresh_key(), options, attempts, async |tx| {
+        match runs.fetch_add(1, Relaxed) {
+            0 => {
+                tx.batch_execute("DO $$ BEGIN RAISE serialization_failure; END $$")
+                    .await
+            }
+            _ => Ok(()),
+        }
+        .map_err(Shown)
+    });
+    work.await.unwrap();
+    assert_eq!(runs.into_inner(), 2);
 }

@@ -28,8 +28,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// # Cancel safety
 ///
 /// The futures may be dropped at any time. The transaction's connection is closed then, which rolls it back, and the
-/// pool has room for another; a statement that waits for a lock ends with its slice, after about a second. A COMMIT
-/// that was sent goes on.
+/// pool has room for another; a statement that waits for a lock ends with its slice, after about a second. Any other that
+/// runs on for 5 seconds is ended together with its session, if the future was dropped on a runtime of tokio. A COMMIT that
+/// was sent goes on.
 pub trait LockedTransactionExt: sealed::Opens {
     /// Begins a READ COMMITTED transaction, takes the locks, runs the body, and commits if it says `Ok`. If it says
     /// `Err`, the transaction is rolled back; if it panics, its connection is closed, and the panic goes on.

@@ -1,14 +1,17 @@
 use std::{fmt, future::Future, ops::Deref, time::Duration};
 
 use deadpool_postgres::Object;
-use tokio::time::{error::Elapsed, timeout};
+use tokio::{
+    runtime::Handle,
+    time::{error::Elapsed, sleep, timeout},
+};
 use tokio_postgres::{Client, Error, SimpleQueryRow, Statement};
 use tracing::warn;
 
 use crate::transaction::{XactLockExt, sealed::HasClient};
 
 /// An open transaction on a connection of a pool, which it gives back when it has ended in order. Dropped, it closes
-/// its connection.
+/// its connection; a statement that the server then runs on for too long is ended together with its session.
 ///
 /// It is a `tokio_postgres::Client` for everything but transactions: its `transaction()` would COMMIT this one, and
 /// needs a `&mut Client`, which there is none of. Nor may statements end it: a COMMIT or ROLLBACK of the handler's is
@@ -84,19 +87,32 @@ impl PooledTx {
 
     /// Closes the connection, and has another of its pool end what it has left running in the server.
     pub(super) async fn terminate(mut self) {
-        let (Some(client), Some(server_side)) = (self.client.take(), self.server_side.take()) else {
-            return;
-        };
-        let pool = Object::pool(&client);
-        // First, for a pool of one connection.
-        drop(Object::take(client));
-        let terminates = async {
-            let other = pool?.get().await.ok()?;
-            other.simple_query(&server_side.terminate()).await.ok()
-        };
-        if !matches!(self.in_time(terminates).await, Ok(Some(_))) {
-            warn!(target: "latchwork::postgres", pid = server_side.pid, "a statement of a request that has ended may still run, and hold its lock");
+        if let Some(terminating) = self.closes() {
+            terminating.await;
         }
+    }
+
+    /// Closes the connection, and says how what it has left running in the server is ended.
+    fn closes(&mut self) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let client = self.client.take()?;
+        let (pool, limit) = (Object::pool(&client), self.answer_within);
+        // First, for a pool of one connection. Out of its pool, it is closed when it is dropped.
+        drop(Object::take(client));
+        let (pool, server_side) = (pool?, self.server_side.take()?);
+        Some(async move {
+            let terminates = async {
+                let other = pool.get().await.ok()?;
+                other.simple_query(&server_side.terminate()).await.ok()
+            };
+            if !matches!(timeout(limit, terminates).await, Ok(Some(_))) {
+                warn!(target: "latchwork::postgres", pid = server_side.pid, "a statement of a request that has ended may still run, and hold its lock");
+            }
+        })
+    }
+
+    /// Has what was sent so far go on in the server, even if this is dropped.
+    pub(super) fn lets_go_on(&mut self) {
+        self.server_side = None;
     }
 
     /// Gives the connection back to its pool.
@@ -123,9 +139,13 @@ impl XactLockExt for PooledTx {}
 
 impl Drop for PooledTx {
     fn drop(&mut self) {
-        if let Some(client) = self.client.take() {
-            // Out of its pool, a connection is closed when it is dropped, and the server rolls back.
-            drop(Object::take(client));
+        let limit = self.answer_within;
+        if let (Some(terminating), Ok(runtime)) = (self.closes(), Handle::try_current()) {
+            // The server rolls back in a moment, unless a statement runs on.
+            runtime.spawn(async move {
+                sleep(limit).await;
+                terminating.await;
+            });
         }
     }
 }

@@ -12,24 +12,6 @@ use super::{OPTIONS, stored, stores, world};
 use crate::support::{self, SOON, World, fresh_key, pool};
 
 #[tokio::test]
-async fn a_failure_that_the_body_swallows_is_no_success() {
-    let world = world().await;
-    let db = world.database(1).await;
-    let key = fresh_key();
-    let swallowed = db.locked_transaction(key, OPTIONS, async |tx| {
-        stores(tx, 1).await?;
-        tx.execute_unprepared("SELECT 1 / 0").await.unwrap_err();
-        Ok::<_, DbErr>(())
-    });
-    let error = swallowed.await.unwrap_err();
-    assert!(matches!(error, LockedError::Aborted(_)), "{error:?}");
-    // The lock is free as soon as it is told.
-    assert_eq!((stored(&world).await, world.all_seen().await), (String::new(), (0, 0)));
-    world.comes_to_rest().await;
-    support::assert_clean(&db).await;
-}
-
-#[tokio::test]
 async fn a_constraint_that_is_checked_at_the_commit_is_no_success_and_leaves_the_log_quiet() {
     let world = world().await;
     let db = world.database(1).await;
@@ -50,21 +32,6 @@ async fn a_constraint_that_is_checked_at_the_commit_is_no_success_and_leaves_the
     support::assert_clean(&db).await;
     // The refusal itself, and no second complaint by what we do about it.
     assert_eq!(world.complaints().len(), 1, "{:?}", world.complaints());
-}
-
-#[tokio::test]
-async fn a_body_that_ends_the_transaction_itself_is_never_called_committed() {
-    let world = world().await;
-    let db = world.database(1).await;
-    for ends in ["COMMIT", "ROLLBACK", "COMMIT; BEGIN", "ROLLBACK AND CHAIN"] {
-        let ended = db.locked_transaction(fresh_key(), OPTIONS, async |tx| {
-            tx.execute_unprepared(ends).await.map(drop)
-        });
-        let error = ended.await.unwrap_err();
-        assert!(matches!(error, LockedError::OutcomeUnknown(_)), "{ends}: {error:?}");
-        world.comes_to_rest().await;
-        support::assert_clean(&db).await;
-    }
 }
 
 /// A statement that the body has dropped fails later. What it says is neither ours nor lost.
