@@ -1,6 +1,7 @@
 //! Fenced locks: what a grant waits for, and what no transaction of a superseded grant can do.
 
 mod grants;
+mod stopped;
 mod stress;
 mod transactions;
 

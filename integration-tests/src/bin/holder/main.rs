@@ -3,12 +3,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail, helpers included")]
 
+mod work;
+
 use std::io::BufRead;
 use std::time::Duration;
 
-use latchwork_core::{Guard, Locks};
+use latchwork_core::{Guard, Locks, fence::FencedGuard};
 use latchwork_postgres::{Config, Postgres, PostgresOptions, Timing};
 use tokio::sync::mpsc;
+
+use self::work::Work;
 
 #[tokio::main]
 async fn main() {
@@ -52,6 +56,8 @@ fn commands() -> mpsc::UnboundedReceiver<String> {
 
 async fn obey(locks: &Locks, commands: &mut mpsc::UnboundedReceiver<String>) {
     let mut guards: Vec<Guard> = Vec::new();
+    let mut fenced: Option<FencedGuard> = None;
+    let mut work: Option<Work> = None;
     while let Some(command) = commands.recv().await {
         match command.split_once(' ').unwrap_or((&command, "")) {
             ("acquire", key) => {
@@ -75,6 +81,21 @@ async fn obey(locks: &Locks, commands: &mut mpsc::UnboundedReceiver<String>) {
                     println!("released {}", guard.release().await.is_ok());
                 }
             }
+            ("fence", key) => {
+                fenced = Some(locks.acquire_fenced(key).without_limit().await.unwrap());
+                println!("fenced");
+            }
+            ("fence-shared", key) => {
+                fenced = Some(locks.acquire_fenced(key).shared().without_limit().await.unwrap());
+                println!("fenced");
+            }
+            // Whatever has become of the lock meanwhile.
+            ("work", url) => {
+                let fence = fenced.as_ref().unwrap().fence();
+                work = Some(Work::connect(url, fence).await);
+                println!("connected");
+            }
+            ("begin" | "prove" | "commit", _) => work.as_ref().unwrap().tell(&command),
             _ => panic!("what is {command:?}?"),
         }
     }
