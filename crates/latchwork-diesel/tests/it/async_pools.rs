@@ -9,14 +9,28 @@ use std::{
     time::Duration,
 };
 
-use diesel::result::Error;
+use diesel::{QueryableByName, RunQueryDsl as _, result::Error, sql_query, sql_types};
 use latchwork_diesel::{LockedError, LockedPoolExt as _, XactLockError, XactOptions};
 use tokio::task::spawn_blocking;
 
-use crate::pools::increment;
 use crate::support::{
-    CLUSTER, LONG, MOMENT, PgPool, becomes, fresh_key, insert, is_clean, patient, pool, seen, stored, table, while_held,
+    CLUSTER, LONG, MOMENT, OnPg, PgPool, becomes, fresh_key, insert, is_clean, patient, pool, seen, stored, table,
+    while_held,
 };
+
+#[derive(QueryableByName)]
+struct Count {
+    #[diesel(sql_type = sql_types::Integer)]
+    number: i32,
+}
+
+/// Exact only if nobody else does it at the same time.
+fn increment(conn: &mut impl OnPg, table: &str) -> Result<(), Error> {
+    let Count { number } = sql_query(format!("SELECT number FROM {table}")).get_result(conn)?;
+    thread::yield_now();
+    sql_query(format!("UPDATE {table} SET number = {}", number + 1)).execute(conn)?;
+    Ok(())
+}
 
 /// Waits on a thread of its own, so that what is awaited beside it goes on.
 async fn beside<T: Send + 'static>(waits: impl FnOnce() -> T + Send + 'static) -> T {
