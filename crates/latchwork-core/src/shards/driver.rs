@@ -131,7 +131,7 @@ impl Driver {
     }
 
     /// Wants the newest given up, until so many are left.
-    fn give_up(&mut self, share: usize) {
+    fn give_up(&self, share: usize) {
         let kept = (0..self.gained.len()).filter(|at| !self.gained[*at].revoked.is_cancelled());
         let newest: Vec<_> = kept.skip(share).collect();
         newest.into_iter().rev().for_each(|at| self.revoke(at));
