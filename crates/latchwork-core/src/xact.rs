@@ -40,6 +40,7 @@ mod locked;
 mod request;
 mod retry;
 mod sql;
+mod statement;
 mod wait;
 
 pub use body::TransactionBody;
@@ -48,7 +49,8 @@ pub use keys::KeySet;
 pub use locked::{LockedError, XactOptions};
 pub use request::{FencedLimits, XactRequest};
 pub use retry::pause_after;
-pub use wait::{XactStatement, XactWait};
+pub use statement::XactStatement;
+pub use wait::XactWait;
 
 /// What a driver or the server says.
 pub(crate) type Cause = Box<dyn std::error::Error + Send + Sync>;

@@ -237,8 +237,7 @@ pub trait LockedTransactionExt: begins::Begins {
         T: Send,
         E: Send,
     {
-        let request = XactRequest::fenced(fence, limits);
-        let wait = move || XactWait::within(request.clone(), Some(limit));
+        let wait = XactRequest::fenced(fence, limits).waits(Some(limit));
         async move { self.locked(&wait, body).await }
     }
 }

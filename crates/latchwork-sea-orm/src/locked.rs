@@ -287,8 +287,7 @@ impl LockedTransactionExt for DatabaseConnection {
         E: Send,
         F: for<'t> TransactionBody<&'t DatabaseTransaction, T, E>,
     {
-        let request = XactRequest::fenced(fence, limits);
-        let wait = move || XactWait::within(request.clone(), Some(limit));
+        let wait = XactRequest::fenced(fence, limits).waits(Some(limit));
         async move { once(self, wait, body).await }
     }
 }

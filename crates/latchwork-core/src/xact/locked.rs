@@ -49,8 +49,7 @@ impl XactOptions {
 
     /// The waits of a transaction for its locks: a new one each time that it is begun.
     pub fn waits_for(self, keys: KeySet) -> impl Fn() -> XactWait + Send + Sync {
-        let request = XactRequest::new(keys).with_mode(self.mode);
-        move || XactWait::within(request.clone(), self.limit)
+        XactRequest::new(keys).with_mode(self.mode).waits(self.limit)
     }
 
     /// How the keys are locked.

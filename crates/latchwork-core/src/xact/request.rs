@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::KeySet;
+use super::{KeySet, XactWait};
 use crate::{Mode, fence::Fence};
 
 /// Which keys a transaction asks for, and how.
@@ -48,6 +48,12 @@ impl XactRequest {
             allow_stale_snapshot: true,
             ..self
         }
+    }
+
+    /// The waits of a transaction for its locks: a new one each time that it is begun. Each is within `limit`, or as long as it
+    /// takes without one.
+    pub fn waits(self, limit: Option<Duration>) -> impl Fn() -> XactWait + Send + Sync {
+        move || XactWait::within(self.clone(), limit)
     }
 
     /// How the keys are locked.

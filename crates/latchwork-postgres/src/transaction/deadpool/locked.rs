@@ -174,8 +174,7 @@ pub trait LockedTransactionExt: sealed::Opens {
         E: Send,
         B: for<'t> TransactionBody<&'t PooledTx, T, E>,
     {
-        let request = XactRequest::fenced(fence, limits);
-        let wait = move || XactWait::within(request.clone(), Some(limit));
+        let wait = XactRequest::fenced(fence, limits).waits(Some(limit));
         let pool = self.pool();
         async move { locked(pool, &wait, body).await }
     }
