@@ -29,23 +29,14 @@ const STATUS_HELP: &str = "Exit status: that of the command that was run, 128 + 
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Runs a command while a lock, or a slot, is held
     Run(run::RunArgs),
-    /// Runs a command while this process leads, or tells who does
     Elect(elect::ElectArgs),
-    /// Shows who holds which lock and who waits for it
     Ls(ls::LsArgs),
-    /// Shows the key of a name in every form, and the SQL that locks it
     Key(key::KeyArgs),
-    /// Examines whether this server, and the way to it, can be trusted with locks
     Doctor(doctor::DoctorArgs),
-    /// Ends the sessions of those who hold a lock
     Break(r#break::BreakArgs),
-    /// Shows, makes or checks the tables that rate limits and idempotency need
     Schema(schema::SchemaArgs),
-    /// Measures acquires and releases over this path for a moment
     Bench(bench::BenchArgs),
-    /// Writes completions for a shell
     Completions(completions::CompletionsArgs),
 }
 
@@ -92,6 +83,33 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// Arguments that are shared must not put their own words in its place.
+    #[test]
+    fn every_verb_says_what_it_does() {
+        let shown: Vec<(String, String)> = Cli::command()
+            .get_subcommands()
+            .map(|verb| {
+                let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+                (verb.get_name().to_owned(), about)
+            })
+            .collect();
+        let table = [
+            ("run", "Runs a command while a lock"),
+            ("elect", "Runs a command while this process leads"),
+            ("ls", "Shows who holds"),
+            ("key", "Shows the key"),
+            ("doctor", "Examines whether"),
+            ("break", "Ends the sessions"),
+            ("schema", "Shows, makes or checks"),
+            ("bench", "Measures acquires"),
+            ("completions", "Writes completions"),
+        ];
+        assert_eq!(shown.len(), table.len());
+        for ((verb, about), (name, begins)) in shown.iter().zip(table) {
+            assert!(verb == name && about.starts_with(begins), "{verb}: {about}");
+        }
     }
 
     #[test]

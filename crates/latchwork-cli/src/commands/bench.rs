@@ -11,6 +11,8 @@ use crate::{
     output::line,
 };
 
+/// Measures acquires and releases over this path for a moment
+///
 /// It takes free locks that nobody else uses, from one process on one thread. The server is busy meanwhile.
 #[derive(Debug, Args)]
 pub(crate) struct BenchArgs {

@@ -16,6 +16,8 @@ use crate::{
     output::{line, printable},
 };
 
+/// Ends the sessions of those who hold a lock
+///
 /// Ends the whole session of each holder, with all that it holds, as pg_terminate_backend does. A holder of latchwork
 /// notices at once and stops its work; others may go on without the lock.
 #[derive(Debug, Args)]

@@ -8,6 +8,8 @@ use crate::{
     failure::{Failure, Status},
 };
 
+/// Writes completions for a shell
+///
 /// Such as: latchwork completions bash > /etc/bash_completion.d/latchwork
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {

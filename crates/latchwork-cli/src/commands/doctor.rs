@@ -15,6 +15,8 @@ use crate::{
     output::line,
 };
 
+/// Examines whether this server, and the way to it, can be trusted with locks
+///
 /// Ends with 0 if the server is fit for locks, 1 if there are warnings, 2 if it is not fit, or can't be reached. It takes
 /// free locks for a second to measure the path.
 #[derive(Debug, Args)]

@@ -19,6 +19,8 @@ use crate::{
     signals::Signals,
 };
 
+/// Runs a command while this process leads, or tells who does
+///
 /// Of all that campaign under a name, one leads at a time, and runs its command with LATCHWORK_NAME, LATCHWORK_KEY and
 /// LATCHWORK_TERM in its environment: the term is a number that grows with each leader.
 ///

@@ -9,6 +9,8 @@ use crate::{
     tool::Tool,
 };
 
+/// Shows the key of a name in every form, and the SQL that locks it
+///
 /// Needs no database.
 #[derive(Debug, Args)]
 pub(crate) struct KeyArgs {

@@ -23,6 +23,8 @@ use crate::{
     tool::Tool,
 };
 
+/// Shows who holds which lock and who waits for it
+///
 /// Keys have no names in them: those of --key, of --names and of other tools' migrations are named, others are numbers.
 ///
 /// A lock is shown with the scope "transaction" if its session has a transaction open: its own end may be that of the

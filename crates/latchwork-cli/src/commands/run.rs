@@ -2,6 +2,7 @@ use std::{ffi::OsString, future::Future, pin::Pin, time::Duration};
 
 use clap::Args;
 use latchwork_core::{AcquireError, Guard, Key, Locks, Permit, ReleaseError, fence::FencedGuard, slots::MAX_SLOTS};
+use latchwork_postgres::{Postgres, checks::ExclusionProbe};
 use tokio::time::sleep;
 
 use crate::{
@@ -13,6 +14,8 @@ use crate::{
     signals::Signals,
 };
 
+/// Runs a command while a lock, or a slot, is held
+///
 /// Waits for the lock without a limit unless it is told otherwise. The command has LATCHWORK_NAME, LATCHWORK_KEY, with
 /// --slots LATCHWORK_SLOT and with --fenced LATCHWORK_TERM in its environment, and gets the signals that come to this
 /// process.
@@ -71,7 +74,7 @@ impl RunArgs {
             grace: self.grace.grace,
         };
         let ran = async {
-            let locks = connection.connect(&work.program()).await?.locks();
+            let locks = self.connect(connection, &work.program()).await?;
             let Some(held) = self.acquire(&locks, key).await? else {
                 return Ok(self.busy());
             };
@@ -102,6 +105,13 @@ impl RunArgs {
             ran = ran => ran,
             signal = signals.pass_on() => Ok(Status::of_signal(signal.as_raw())),
         }
+    }
+
+    /// With one connection: it is for each run anew, and `doctor` does what is left out.
+    async fn connect(&self, connection: &ConnectionArgs, program: &str) -> Result<Locks, Failure> {
+        let config = connection.config()?;
+        let options = ConnectionArgs::options(&config, program).with_exclusion_probe(ExclusionProbe::OneSession);
+        Ok(Postgres::connect(config, options).await?.locks())
     }
 
     async fn acquire(&self, locks: &Locks, key: Key) -> Result<Option<Held>, Failure> {

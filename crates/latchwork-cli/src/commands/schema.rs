@@ -7,6 +7,8 @@ use crate::{
     output::line,
 };
 
+/// Shows, makes or checks the tables that rate limits and idempotency need
+///
 /// Locks, slots and leaders need no tables.
 #[derive(Debug, Args)]
 pub(crate) struct SchemaArgs {

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use latchwork_harness::{Cluster, StopMode, wait_until};
+use latchwork_harness::{Cluster, Proxy, StopMode, wait_until};
 
 use crate::support::{PATIENCE, cluster, exit_status, held, latchwork, run, start, status, stdout, without_database};
 
@@ -44,6 +44,16 @@ fn the_lock_is_held_while_the_command_runs_and_no_longer() {
     process.signal(latchwork_harness::Signal::TERM);
     assert_eq!(exit_status(&mut process), 143);
     assert!(wait_until(PATIENCE, || held(&cluster) == "0"));
+}
+
+#[test]
+fn a_run_makes_one_connection() {
+    let proxy = Proxy::start(cluster().endpoint()).unwrap();
+    let ran = latchwork(&proxy.url(), &["run", "lean", "--", "true"])
+        .status()
+        .unwrap();
+    assert!(ran.success());
+    assert_eq!(proxy.accepted(), 1);
 }
 
 #[test]
