@@ -12,6 +12,18 @@ pub use error::{CheckError, PoolMode};
 
 use crate::connect::{ConnectError, Opened, SessionSettings, key_data_pid};
 
+/// How it is found out, at the first connect of a process, whether advisory locks exclude.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExclusionProbe {
+    /// What one session holds another is refused. It takes a second connection for a moment.
+    #[default]
+    TwoSessions,
+    /// What a session holds is in `pg_locks`. One round trip, for programs that start often and end soon. An address that
+    /// stands for several servers is not noticed. Behind a pooler there are two sessions all the same.
+    OneSession,
+}
+
 /// What the checks found out about a server and the way to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -77,15 +89,18 @@ pub(crate) async fn run(
             .await
             .unwrap_or_else(|_| Err(refused(CheckError::UnknownPooler)))?;
     }
-    if new_product {
+    if new_product && (facts.pooled || settings.exclusion_probe == ExclusionProbe::TwoSessions) {
         let mut second = opened.another().await?;
         probe::exclusion(opened, &mut second, &facts.product).await?;
         second.close().await;
+    } else if new_product {
+        probe::own_lock(opened, &facts.product).await?;
     }
     if facts.pooled {
         // They were held back until it was known that this server process is ours for good.
         facts::apply_settings(opened, settings).await?;
     }
+    facts::apply_check_interval(opened, settings, &facts.product).await?;
     Ok(facts)
 }
 

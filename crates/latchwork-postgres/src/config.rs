@@ -140,6 +140,25 @@ impl Config {
         env::read(&|name| std::env::var_os(name))
     }
 
+    /// Reads a URL or a list of keys, as [`from_str`](FromStr::from_str) does, and what it leaves open from libpq's
+    /// variables, as libpq's own programs do. `DATABASE_URL` plays no part. The password file is that of
+    /// [`from_env`](Self::from_env).
+    ///
+    /// # Errors
+    ///
+    /// What parsing the text, or the values of the variables, gives.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// // The password may be in PGPASSWORD.
+    /// let config = latchwork_postgres::config::Config::from_text_and_env("postgres://db.internal/shop")?;
+    /// # Ok::<(), latchwork_postgres::config::ConfigError>(())
+    /// ```
+    pub fn from_text_and_env(text: &str) -> Result<Self, ConfigError> {
+        env::read_with(text, &|name| std::env::var_os(name))
+    }
+
     /// Adds a server to try: a host name, an IP address, or the folder of a unix socket. The first call replaces the
     /// default.
     #[must_use]

@@ -17,7 +17,7 @@ pub use cancel::{CancelError, Canceller};
 pub use error::ConnectError;
 pub use wire::Wire;
 
-use crate::checks::{self, ServerFacts};
+use crate::checks::{self, ExclusionProbe, ServerFacts};
 use crate::config::Config;
 
 pub(crate) use key_data::key_data_pid;
@@ -35,6 +35,8 @@ pub struct SessionSettings {
     /// How often the server looks whether we are still there while it waits for a lock for us
     /// (`client_connection_check_interval`, 14 and later).
     pub check_interval: Duration,
+    /// How it is found out whether advisory locks exclude.
+    pub exclusion_probe: ExclusionProbe,
 }
 
 impl Default for SessionSettings {
@@ -43,6 +45,7 @@ impl Default for SessionSettings {
             application_name: None,
             silence: Duration::from_secs(15),
             check_interval: Duration::from_secs(2),
+            exclusion_probe: ExclusionProbe::default(),
         }
     }
 }
@@ -66,6 +69,13 @@ impl SessionSettings {
     #[must_use]
     pub fn with_check_interval(mut self, interval: Duration) -> Self {
         self.check_interval = interval;
+        self
+    }
+
+    /// Sets how it is found out whether advisory locks exclude; the default is with two sessions.
+    #[must_use]
+    pub fn with_exclusion_probe(mut self, probe: ExclusionProbe) -> Self {
+        self.exclusion_probe = probe;
         self
     }
 }

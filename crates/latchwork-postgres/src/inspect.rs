@@ -6,7 +6,7 @@ use latchwork_core::{
     Key, Mode,
     key::{Registry, registry::Entry},
 };
-use tokio_postgres::Row;
+use tokio_postgres::{Row, types::Type};
 
 use crate::{
     connect::{ConnectError, Connected},
@@ -24,8 +24,32 @@ pub enum InspectError {
     #[error("no connection to inspect the locks on")]
     Connect(#[from] ConnectError),
     /// The server reports an error.
-    #[error("the locks could not be inspected")]
+    #[error("the server did not do what the inspection asked for")]
     Statement(#[from] StatementError),
+}
+
+/// Ends the session of a holder, on a connection that is closed again afterwards.
+pub(crate) async fn end_holder(connected: Connected, holder: &Holder) -> Result<bool, InspectError> {
+    let Some(session) = &holder.session else {
+        return Ok(false);
+    };
+    let Connected { client, mut wire, .. } = connected;
+    let key = holder.key;
+    let (classid, objid) = (key.classid(), key.objid());
+    let objsubid = i16::try_from(key.objsubid()).unwrap_or_default();
+    let values = [
+        (&classid as _, Type::OID),
+        (&objid as _, Type::OID),
+        (&objsubid as _, Type::INT2),
+        (&session.pid as _, Type::INT4),
+    ];
+    let rows = wire
+        .drive(client.query_typed(sql::END_HOLDER, &values))
+        .await
+        .map_err(StatementError::from_driver)?;
+    drop(client);
+    wire.finish().await;
+    Ok(rows.first().is_some_and(|row| row.get(0)))
 }
 
 /// The advisory locks of one database at one moment.

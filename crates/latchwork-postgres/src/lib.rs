@@ -62,6 +62,7 @@ mod shared;
 mod sql;
 mod sqlstate;
 mod statements;
+pub mod survey;
 mod sync;
 pub mod tls;
 pub mod transaction;

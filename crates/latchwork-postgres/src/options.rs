@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use latchwork_core::{HandOverBound, LocksOptions, Namespace};
 
+use crate::checks::ExclusionProbe;
+
 /// The longest of all intervals: what is longer is a mistake, and would overflow sums.
 const LONGEST: Duration = Duration::from_secs(3600);
 
@@ -45,6 +47,8 @@ pub struct PostgresOptions {
     pub locks_per_session: usize,
     /// The most locks that this process holds. Default: a quarter of the server's lock table.
     pub max_locks: Option<usize>,
+    /// How it is found out at the first connect whether the server's locks exclude. Default: with two sessions.
+    pub exclusion_probe: ExclusionProbe,
 }
 
 impl Default for PostgresOptions {
@@ -60,6 +64,7 @@ impl Default for PostgresOptions {
             fenced_sessions: 8,
             locks_per_session: 2_000,
             max_locks: None,
+            exclusion_probe: ExclusionProbe::default(),
         }
     }
 }
@@ -132,6 +137,13 @@ impl PostgresOptions {
     #[must_use]
     pub const fn with_max_locks(mut self, locks: usize) -> Self {
         self.max_locks = Some(locks);
+        self
+    }
+
+    /// Sets how it is found out at the first connect whether the server's locks exclude.
+    #[must_use]
+    pub const fn with_exclusion_probe(mut self, probe: ExclusionProbe) -> Self {
+        self.exclusion_probe = probe;
         self
     }
 

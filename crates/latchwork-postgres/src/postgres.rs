@@ -11,11 +11,12 @@ use crate::{
     connect::{ConnectError, Connected},
     engine::PostgresEngine,
     identity::Identity,
-    inspect::{InspectError, Inspection},
+    inspect::{self, Holder, InspectError, Inspection},
     options::PostgresOptions,
     rates::{PostgresRates, RateOptions},
     schema::{self, SchemaError, SchemaState},
     shared::{Availability, Shared},
+    survey::Survey,
 };
 
 /// One process on one PostgreSQL database.
@@ -178,6 +179,51 @@ impl Postgres {
     /// ```
     pub async fn inspect(&self, names: &Registry) -> Result<Inspection, InspectError> {
         Inspection::take(self.shared.connect().await?, names).await
+    }
+
+    /// Ends the session of a holder, with all that it holds, if it holds the key still: false if it does not any more, or
+    /// is a prepared transaction, which has no session. The server ends it a moment later.
+    ///
+    /// A holder of ours notices at once, and cancels the work that it runs under its guard. Other programs may go on
+    /// without the lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropped midway, the session may still be ended.
+    ///
+    /// # Errors
+    ///
+    /// [`InspectError`] if there is no connection to be had, or this role may not end that session: it must be of the same
+    /// role, or have `pg_signal_backend`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use latchwork_core::{Key, key::Registry};
+    /// # use latchwork_postgres::Postgres;
+    /// # async fn free(postgres: &Postgres, key: Key) -> Result<(), Box<dyn std::error::Error>> {
+    /// for holder in postgres.inspect(&Registry::new()).await?.holders_of(key) {
+    ///     postgres.end_holder(holder).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn end_holder(&self, holder: &Holder) -> Result<bool, InspectError> {
+        inspect::end_holder(self.shared.connect().await?, holder).await
+    }
+
+    /// Looks at what there is to know about the server, and the way to it, before it is trusted with locks. It goes over
+    /// a connection of its own, and takes a few dozen round trips.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future closes the connection.
+    ///
+    /// # Errors
+    ///
+    /// [`InspectError`] if there is no connection to be had, or the server reports an error.
+    pub async fn survey(&self) -> Result<Survey, InspectError> {
+        Survey::take(self.shared.connect().await?).await
     }
 
     /// How this process shows itself to others.

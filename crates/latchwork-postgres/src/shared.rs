@@ -125,7 +125,9 @@ impl Shared {
 
     /// Connects and checks.
     pub(crate) async fn connect(&self) -> Result<Connected, ConnectError> {
-        let mut settings = SessionSettings::default().with_silence(self.options.timing.silence());
+        let mut settings = SessionSettings::default()
+            .with_silence(self.options.timing.silence())
+            .with_exclusion_probe(self.options.exclusion_probe);
         settings.application_name = Some(self.identity.application_name());
         let known = lock(&self.facts).clone();
         let connected = connect::connect(&self.config, &settings, known.as_ref()).await?;

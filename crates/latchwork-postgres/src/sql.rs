@@ -240,6 +240,12 @@ pub(crate) fn inspect(major: u32) -> String {
     )
 }
 
+/// Ends the session of a holder, if it holds the key still. The inner query is not pulled up, so nobody else's is ended.
+pub(crate) const END_HOLDER: &str = "SELECT pg_catalog.pg_terminate_backend(pid) FROM (SELECT DISTINCT pid \
+     FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted AND database = \
+     (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
+     AND classid = $1 AND objid = $2 AND objsubid = $3 AND pid = $4 OFFSET 0) AS holder";
+
 #[cfg(test)]
 mod tests {
     use super::*;

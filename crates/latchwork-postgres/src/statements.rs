@@ -1,5 +1,6 @@
 //! The statements of one session, prepared when they are first needed.
 
+use futures_util::future::try_join4;
 use tokio_postgres::Statement;
 
 use crate::{
@@ -18,10 +19,21 @@ pub(crate) struct Statements {
 impl Statements {
     /// Prepares what nearly every batch needs.
     pub(crate) async fn prepare_common(&mut self, link: &mut Link) -> Result<(), End> {
-        for keys in [Number::One, Number::Many] {
-            self.try_lock(link, Kind::ALL[0], keys).await?;
-            self.unlock(link, Kind::ALL[0], keys).await?;
-        }
+        let kind = Kind::ALL[0];
+        let texts = &[
+            kind.try_lock(Number::One),
+            kind.unlock(Number::One),
+            kind.try_lock(Number::Many),
+            kind.unlock(Number::Many),
+        ];
+        // All in one round trip: whoever has just started waits for it.
+        let prepared = link.ask(|client| async move {
+            let [one, two, three, four] = texts.each_ref().map(|text| client.prepare(text));
+            try_join4(one, two, three, four).await
+        });
+        let (one, two, three, four) = prepared.await?;
+        self.tries[kind.index()] = [Some(one), Some(three)];
+        self.unlocks[kind.index()] = [Some(two), Some(four)];
         Ok(())
     }
 

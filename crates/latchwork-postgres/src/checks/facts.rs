@@ -88,26 +88,51 @@ pub(super) async fn apply_settings(opened: &mut Opened, settings: &SessionSettin
     done.map_err(|error| ConnectError::from_driver(error, &opened.server))
 }
 
-/// The statements that set a session up where `condition` holds. The search path is for the operators, which have no
-/// schema in our statements. Settings that a version lacks are left out by the
-/// server, and one that its platform lacks is left out without an error, which would be written to its log.
+/// The statement that sets a session up where `condition` holds. The search path is for the operators, which have no
+/// schema in our statements. Settings that a version lacks are left out by the server, and so is one that a platform may
+/// lack, where it is not one that is known to have it: see [`apply_check_interval`].
 fn settings_sql(settings: &SessionSettings, condition: &str) -> String {
     let silence = settings.silence.as_millis().clamp(1, i32::MAX as u128);
     let quarter = silence.div_ceil(4000);
-    let check = settings.check_interval.as_millis().min(i32::MAX as u128);
+    let check = check_interval(settings);
     format!(
         "SELECT pg_catalog.count(pg_catalog.set_config(name, value, false)) FROM (VALUES \
          ('search_path', 'pg_catalog'), ('statement_timeout', '0'), ('lock_timeout', '0'), ('idle_in_transaction_session_timeout', '0'), \
          ('transaction_timeout', '0'), ('idle_session_timeout', '{silence}'), ('tcp_keepalives_idle', '{quarter}'), \
          ('tcp_keepalives_interval', '{quarter}'), ('tcp_keepalives_count', '3'), ('tcp_user_timeout', '{silence}'), \
-         ('plan_cache_mode', 'force_generic_plan')) AS wanted(name, value) \
-         WHERE {condition} AND pg_catalog.current_setting(name, true) IS NOT NULL; \
-         DO $latchwork$ BEGIN \
-         IF {condition} AND pg_catalog.current_setting('client_connection_check_interval', true) IS NOT NULL THEN \
-         PERFORM pg_catalog.set_config('client_connection_check_interval', '{check}', false); END IF; \
-         EXCEPTION WHEN OTHERS THEN NULL; END $latchwork$"
+         ('plan_cache_mode', 'force_generic_plan'), (CASE WHEN pg_catalog.strpos(pg_catalog.version(), '{LINUX}') > 0 \
+         THEN 'client_connection_check_interval' END, '{check}')) AS wanted(name, value) \
+         WHERE {condition} AND pg_catalog.current_setting(name, true) IS NOT NULL"
     )
 }
+
+fn check_interval(settings: &SessionSettings) -> u128 {
+    settings.check_interval.as_millis().min(i32::MAX as u128)
+}
+
+/// Has the server look for us while it waits, on a platform that may not be able to; an error would be written to its log.
+/// Not where it is known to: a fresh session takes milliseconds to load the language of this statement.
+pub(super) async fn apply_check_interval(
+    opened: &mut Opened,
+    settings: &SessionSettings,
+    product: &str,
+) -> Result<(), ConnectError> {
+    if product.contains(LINUX) {
+        return Ok(());
+    }
+    let check = check_interval(settings);
+    let sql = format!(
+        "DO $latchwork$ BEGIN \
+         IF pg_catalog.current_setting('client_connection_check_interval', true) IS NOT NULL THEN \
+         PERFORM pg_catalog.set_config('client_connection_check_interval', '{check}', false); END IF; \
+         EXCEPTION WHEN OTHERS THEN NULL; END $latchwork$"
+    );
+    let done = opened.wire.drive(opened.client.batch_execute(&sql)).await;
+    done.map_err(|error| ConnectError::from_driver(error, &opened.server))
+}
+
+/// In the version of a server on a platform that tells when the other end of a socket is gone.
+const LINUX: &str = "linux";
 
 /// Errors that PostgreSQL gives for none of our statements: unknown functions, settings, tables or syntax.
 pub(super) fn is_unknown_to_the_server(error: &tokio_postgres::Error) -> bool {

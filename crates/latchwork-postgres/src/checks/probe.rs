@@ -87,6 +87,40 @@ pub(super) async fn exclusion(first: &mut Opened, second: &mut Opened, product: 
     }
 }
 
+/// Proves with a random key that `pg_locks` shows what a session holds, in one round trip. A server that only says yes
+/// to everything does not.
+pub(super) async fn own_lock(opened: &mut Opened, product: &str) -> Result<(), ConnectError> {
+    let bits = fastrand::i64(..);
+    let (high, low) = ((bits >> 32) as u32, bits as u32);
+    // The transaction's lock goes with the implicit transaction of the statements, whatever becomes of them.
+    let question = format!(
+        "SELECT pg_catalog.pg_try_advisory_xact_lock('{bits}'::pg_catalog.int8); \
+         SELECT pg_catalog.count(*) FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted \
+         AND pid = pg_catalog.pg_backend_pid() AND classid = {high} AND objid = {low} AND objsubid = 1"
+    );
+    let answer = match opened.wire.drive(opened.client.simple_query(&question)).await {
+        Ok(messages) => messages,
+        Err(error) if is_unknown_to_the_server(&error) => Vec::new(),
+        Err(error) => return Err(ConnectError::from_driver(error, &opened.server)),
+    };
+    let values: Vec<&str> = answer
+        .iter()
+        .filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0),
+            _ => None,
+        })
+        .collect();
+    if values == ["t", "1"] {
+        return Ok(());
+    }
+    Err(ConnectError::Refused {
+        server: opened.server.clone(),
+        source: CheckError::NoExclusion {
+            product: product.to_owned(),
+        },
+    })
+}
+
 /// Runs a query that gives one number. A server that does not know what is asked for gives none.
 async fn number(opened: &mut Opened, sql: &str) -> Result<Option<i64>, ConnectError> {
     let messages = match opened.wire.drive(opened.client.simple_query(sql)).await {

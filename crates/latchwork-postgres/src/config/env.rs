@@ -31,33 +31,44 @@ const VARIABLES: &[(&str, Key)] = &[
 
 /// Reads the settings through `get`, which stands for the environment.
 pub(super) fn read(get: &dyn Fn(&str) -> Option<OsString>) -> Result<Config, ConfigError> {
-    let variable = |name: &'static str| match get(name).filter(|value| !value.is_empty()) {
+    let config = match variable(get, "DATABASE_URL")? {
+        Some(url) => parse::parse(&url)?.build()?,
+        None => variables(get)?.ok_or(ConfigError::NotSet)?.build()?,
+    };
+    with_passfile(config, get)
+}
+
+/// Reads the settings from a text, and what it leaves open from libpq's variables.
+pub(super) fn read_with(text: &str, get: &dyn Fn(&str) -> Option<OsString>) -> Result<Config, ConfigError> {
+    let config = parse::parse(text)?.or(variables(get)?.unwrap_or_default()).build()?;
+    with_passfile(config, get)
+}
+
+/// The settings in libpq's variables, if any is set.
+fn variables(get: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Draft>, ConfigError> {
+    let mut draft = None;
+    for &(name, key) in VARIABLES {
+        if let Some(value) = variable(get, name)? {
+            draft.get_or_insert_with(Draft::default).set(key, value)?;
+        }
+    }
+    Ok(draft)
+}
+
+fn variable(get: &dyn Fn(&str) -> Option<OsString>, name: &'static str) -> Result<Option<String>, ConfigError> {
+    match get(name).filter(|value| !value.is_empty()) {
         Some(value) => value
             .into_string()
             .map(Some)
             .map_err(|_| ConfigError::NotUnicode { variable: name }),
         None => Ok(None),
-    };
-    let mut config = match variable("DATABASE_URL")? {
-        Some(url) => parse::parse(&url)?.build()?,
-        None => {
-            let mut draft = Draft::default();
-            let mut any = false;
-            for &(name, key) in VARIABLES {
-                if let Some(value) = variable(name)? {
-                    draft.set(key, value)?;
-                    any = true;
-                }
-            }
-            if !any {
-                return Err(ConfigError::NotSet);
-            }
-            draft.build()?
-        }
-    };
+    }
+}
+
+fn with_passfile(mut config: Config, get: &dyn Fn(&str) -> Option<OsString>) -> Result<Config, ConfigError> {
     if config.password.is_none() && config.passfile.is_none() {
         let home = get("HOME").filter(|home| !home.is_empty());
-        config.passfile = match variable("PGPASSFILE")? {
+        config.passfile = match variable(get, "PGPASSFILE")? {
             Some(path) => Some(PathBuf::from(path)),
             None => home.map(|home| PathBuf::from(home).join(".pgpass")),
         };

@@ -131,6 +131,15 @@ impl Draft {
         }
     }
 
+    /// Fills in what is not set, or is empty, from another draft.
+    pub(super) fn or(mut self, other: Self) -> Self {
+        self.0.retain(|_, value| !value.is_empty());
+        for (key, value) in other.0 {
+            self.0.entry(key).or_insert(value);
+        }
+        self
+    }
+
     /// Checks every value. An empty value is the same as none, as in libpq.
     pub(super) fn build(mut self) -> Result<Config, ConfigError> {
         self.0.retain(|_, value| !value.is_empty());

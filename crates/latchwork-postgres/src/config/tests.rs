@@ -316,6 +316,27 @@ fn variables_of_libpq_are_read() {
 }
 
 #[test]
+fn what_a_text_leaves_open_is_in_the_variables_of_libpq() {
+    let variables: HashMap<_, _> = [
+        ("DATABASE_URL", "postgres://other/other"),
+        ("PGHOST", "other"),
+        ("PGUSER", "u"),
+        ("PGPASSWORD", "p"),
+        ("PGDATABASE", "other"),
+        ("HOME", "/home/me"),
+    ]
+    .into();
+    let read = |text: &str| env::read_with(text, &|name| variables.get(name).map(OsString::from)).unwrap();
+    let config = read("postgres://h/d");
+    assert_eq!(config.hosts, [entry("h", 5432)]);
+    assert_eq!((config.user(), config.dbname()), (Some("u"), Some("d")));
+    assert_eq!(config.password, Some(Secret::new("p".to_owned())));
+    assert_eq!(read("host=h password=q").password, Some(Secret::new("q".to_owned())));
+    let config = env::read_with("postgres://h/d", &|name| (name == "HOME").then(|| "/home/me".into())).unwrap();
+    assert_eq!(config.passfile.as_deref(), Some(Path::new("/home/me/.pgpass")));
+}
+
+#[test]
 fn an_empty_environment_is_an_error_that_says_what_to_set() {
     for variables in [&[][..], &[("HOME", "/home/me")], &[("DATABASE_URL", "")]] {
         let found = from(variables).unwrap_err();

@@ -1,0 +1,168 @@
+use std::{cell::Cell, ffi::OsString, rc::Rc, time::Duration};
+
+use clap::Args;
+use latchwork_core::{
+    Locks,
+    leader::{CancellationToken, Incumbent, Leading},
+};
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::{
+    args::duration,
+    child::{Target, Work},
+    commands::run::GraceArgs,
+    connection::ConnectionArgs,
+    failure::{Failure, Status, chain},
+    name::NameArgs,
+    output::{line, time},
+    signals::Signals,
+};
+
+/// Runs a command while this process leads, or tells who does
+///
+/// Of all that campaign under a name, one leads at a time, and runs its command with LATCHWORK_NAME, LATCHWORK_KEY and
+/// LATCHWORK_TERM in its environment: the term is a number that grows with each leader.
+///
+/// When the leadership is lost the command gets SIGTERM, after --grace SIGKILL, and runs again once this process leads
+/// again. When it ends by itself, so does this process, with its status.
+#[derive(Debug, Args)]
+pub(crate) struct ElectArgs {
+    #[command(flatten)]
+    name: NameArgs,
+    /// Does not campaign: tells who leads, now and at each change
+    #[arg(long, conflicts_with_all = ["command", "grace", "delay"])]
+    observe: bool,
+    /// With --observe, tells it once
+    #[arg(long, requires = "observe")]
+    once: bool,
+    /// With --observe, tells it in JSON, a line each
+    #[arg(long, requires = "observe")]
+    json: bool,
+    /// Leaves the leadership to others for so long each time that it is vacant
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    delay: Option<Duration>,
+    #[command(flatten)]
+    grace: GraceArgs,
+    /// Does not tell of elections and losses
+    #[arg(long, short)]
+    quiet: bool,
+    /// The command, and its arguments
+    #[arg(last = true, required_unless_present = "observe", value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+impl ElectArgs {
+    pub(crate) async fn perform(self, connection: &ConnectionArgs) -> Result<Status, Failure> {
+        if self.observe {
+            let locks = connection.connect("latchwork elect --observe").await?.locks();
+            return self.observe(&locks).await;
+        }
+        let mut signals = Signals::take()?;
+        let target = signals.target();
+        let work = Work {
+            command: self.command.clone(),
+            grace: self.grace.grace,
+        };
+        let led = async {
+            let locks = connection.connect(&work.program()).await?.locks();
+            let leader = locks.leader(self.name.key()?);
+            let candidate = leader.with_campaign_delay(self.delay.unwrap_or_default()).campaign()?;
+            let led = candidate
+                .run(|leading, cancel| self.lead(&work, leading, cancel, &target))
+                .await;
+            candidate.shutdown().await;
+            led.unwrap_or_else(|| Err(Failure::new(Status::UNAVAILABLE, "the campaign has ended")))
+        };
+        tokio::select! {
+            biased;
+            led = led => led,
+            // Dropped, the candidate resigns; there is nothing to wait for that the end of the connection does not do.
+            signal = signals.pass_on() => Ok(Status::of_signal(signal.as_raw())),
+        }
+    }
+
+    /// Runs the command for as long as this process leads.
+    async fn lead(
+        &self,
+        work: &Work,
+        leading: Leading,
+        cancel: CancellationToken,
+        signals: &Rc<Cell<Option<Target>>>,
+    ) -> Result<Status, Failure> {
+        let (name, term) = (self.name.shown(), leading.term());
+        self.tell(&format!("leads {name} in term {term}"));
+        let mut environment = self.name.environment(leading.fence().key());
+        environment.push(("LATCHWORK_TERM", term.to_string()));
+        let mut running = work.start(&environment, signals)?;
+        tokio::select! {
+            biased;
+            status = running.ended() => status,
+            () = cancel.cancelled() => {
+                self.tell(&format!("leads {name} no more; the command is told to end"));
+                running.stop().await
+            }
+        }
+    }
+
+    fn tell(&self, news: &str) {
+        if !self.quiet {
+            eprintln!("latchwork: {news}");
+        }
+    }
+
+    async fn observe(&self, locks: &Locks) -> Result<Status, Failure> {
+        let candidate = locks.leader(self.name.key()?).ineligible().campaign()?;
+        let mut last = None;
+        loop {
+            match candidate.leader().await {
+                Ok(leader) => {
+                    if last.as_ref() != Some(&leader) {
+                        self.show(leader.as_ref())?;
+                        last = Some(leader);
+                    }
+                }
+                Err(error) if self.once => return Err(Failure::of(Status::UNAVAILABLE, &error)),
+                Err(error) => {
+                    // Told anew when it is known again, whoever it is.
+                    if last.take().is_some() {
+                        self.tell(&chain(&error));
+                    }
+                }
+            }
+            if self.once {
+                return Ok(Status::SUCCESS);
+            }
+            sleep(OBSERVE_INTERVAL).await;
+        }
+    }
+
+    fn show(&self, leader: Option<&Incumbent>) -> Result<(), Failure> {
+        let name = self.name.shown();
+        if self.json {
+            return line(&json!({
+                "name": name,
+                "leader": leader.map(|leader| &leader.identity),
+                "host": leader.and_then(|leader| leader.host.as_ref()),
+                "since": leader.and_then(|leader| leader.since).map(time),
+                "term": leader.and_then(|leader| leader.term).map(|term| term.to_string()),
+            }));
+        }
+        let Some(leader) = leader else {
+            return line(&format_args!("nobody leads {name}"));
+        };
+        let mut text = format!("{} leads {name}", leader.identity);
+        if let Some(host) = &leader.host {
+            text += &format!(" from {host}");
+        }
+        if let Some(since) = leader.since {
+            text += &format!(" since {}", time(since));
+        }
+        if let Some(term) = leader.term {
+            text += &format!(" in term {term}");
+        }
+        line(&text)
+    }
+}
+
+const OBSERVE_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,0 +1,222 @@
+use std::{ffi::OsString, future::Future, pin::Pin, time::Duration};
+
+use clap::Args;
+use latchwork_core::{AcquireError, Guard, Key, Locks, Permit, ReleaseError, fence::FencedGuard, slots::MAX_SLOTS};
+use latchwork_postgres::{Postgres, checks::ExclusionProbe};
+use tokio::time::sleep;
+
+use crate::{
+    args::duration,
+    child::Work,
+    connection::ConnectionArgs,
+    failure::{Failure, Status},
+    name::NameArgs,
+    signals::Signals,
+};
+
+/// Runs a command while a lock, or a slot, is held
+///
+/// Waits for the lock without a limit unless it is told otherwise. The command has LATCHWORK_NAME, LATCHWORK_KEY, with
+/// --slots LATCHWORK_SLOT and with --fenced LATCHWORK_TERM in its environment, and gets the signals that come to this
+/// process.
+///
+/// When the lock is lost the command gets SIGTERM, after --grace SIGKILL, and the exit status is 74. What the command
+/// leaves in the background when it ends is not waited for.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    name: NameArgs,
+    /// Ends with 75 at once if others hold the lock
+    #[arg(long = "try", conflicts_with = "wait")]
+    once: bool,
+    /// Ends with 75 if others hold the lock for all of this time, such as 30s or 5m
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    wait: Option<Duration>,
+    /// Shares the lock with others who share it
+    #[arg(long)]
+    shared: bool,
+    /// Takes one of N slots instead of a lock: N commands run at once
+    #[arg(long, value_name = "N", conflicts_with = "shared", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLOTS)))]
+    slots: Option<u32>,
+    /// Takes the lock fenced, on a connection that is 5 s old, and gives the command its term: a number that grows with
+    /// each holder, so that what the command writes to can refuse the last one
+    #[arg(long, conflicts_with_all = ["once", "slots"])]
+    fenced: bool,
+    /// Stops the command after this time, with SIGTERM, and after --grace with SIGKILL
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    max_run: Option<Duration>,
+    #[command(flatten)]
+    grace: GraceArgs,
+    /// Says nothing when others hold the lock
+    #[arg(long, short)]
+    quiet: bool,
+    /// The command, and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// How long a command may take to end.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct GraceArgs {
+    /// How long the command may take to end after SIGTERM before it gets SIGKILL. After a loss others may hold the lock
+    /// meanwhile: 0 kills at once
+    #[arg(long, value_name = "DUR", value_parser = duration, default_value = "10s")]
+    pub(crate) grace: Duration,
+}
+
+impl RunArgs {
+    pub(crate) async fn perform(self, connection: &ConnectionArgs) -> Result<Status, Failure> {
+        let mut signals = Signals::take()?;
+        let target = signals.target();
+        let key = self.name.key()?;
+        let work = Work {
+            command: self.command.clone(),
+            grace: self.grace.grace,
+        };
+        let ran = async {
+            let locks = self.connect(connection, &work.program()).await?;
+            let Some(held) = self.acquire(&locks, key).await? else {
+                return Ok(self.busy());
+            };
+            let mut running = work.start(&self.environment(&held), &target)?;
+            tokio::select! {
+                biased;
+                status = running.ended() => {
+                    let status = status?;
+                    held.release().await?;
+                    Ok(status)
+                }
+                () = held.lost() => {
+                    eprintln!("latchwork: the lock {} was lost; the command is told to end", self.name.shown());
+                    running.stop().await?;
+                    Ok(Status::LOST)
+                }
+                limit = elapsed(self.max_run) => {
+                    eprintln!("latchwork: the command has run for {limit:?}; it is told to end");
+                    // The lock is held while it does.
+                    let status = running.stop().await?;
+                    held.release().await?;
+                    Ok(status)
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            ran = ran => ran,
+            signal = signals.pass_on() => Ok(Status::of_signal(signal.as_raw())),
+        }
+    }
+
+    /// With one connection: it is for each run anew, and `doctor` does what is left out.
+    async fn connect(&self, connection: &ConnectionArgs, program: &str) -> Result<Locks, Failure> {
+        let config = connection.config()?;
+        let options = ConnectionArgs::options(&config, program).with_exclusion_probe(ExclusionProbe::OneSession);
+        Ok(Postgres::connect(config, options).await?.locks())
+    }
+
+    async fn acquire(&self, locks: &Locks, key: Key) -> Result<Option<Held>, Failure> {
+        let limit = if self.once { Some(Duration::ZERO) } else { self.wait };
+        let acquired = if let Some(slots) = self.slots {
+            let acquire = locks.slots(key, slots)?.acquire();
+            let permit = match limit {
+                Some(limit) => acquire.within(limit).await,
+                None => acquire.without_limit().await,
+            };
+            permit.map(Held::Slot)
+        } else if self.fenced {
+            let mut acquire = locks.acquire_fenced(key);
+            if self.shared {
+                acquire = acquire.shared();
+            }
+            let guard = match limit {
+                Some(limit) => acquire.within(limit).await,
+                None => acquire.without_limit().await,
+            };
+            guard.map(Held::Fenced)
+        } else {
+            let mut acquire = locks.acquire(key);
+            if self.shared {
+                acquire = acquire.shared();
+            }
+            let guard = match limit {
+                Some(limit) => acquire.within(limit).await,
+                None => acquire.without_limit().await,
+            };
+            guard.map(Held::Lock)
+        };
+        match acquired {
+            Ok(held) => Ok(Some(held)),
+            Err(AcquireError::TimedOut { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn busy(&self) -> Status {
+        if !self.quiet {
+            let what = if self.slots.is_some() {
+                "all slots of"
+            } else {
+                "the lock"
+            };
+            eprintln!(
+                "latchwork: others hold {what} {}; the command was not run",
+                self.name.shown()
+            );
+        }
+        Status::BUSY
+    }
+
+    fn environment(&self, held: &Held) -> Vec<(&'static str, String)> {
+        let mut environment = self.name.environment(held.key());
+        match held {
+            Held::Lock(_) => {}
+            Held::Slot(permit) => environment.push(("LATCHWORK_SLOT", permit.slot().to_string())),
+            Held::Fenced(guard) => environment.push(("LATCHWORK_TERM", guard.term().to_string())),
+        }
+        environment
+    }
+}
+
+/// What the command runs under.
+enum Held {
+    Lock(Guard),
+    Slot(Permit),
+    Fenced(FencedGuard),
+}
+
+impl Held {
+    fn key(&self) -> Key {
+        match self {
+            Self::Lock(guard) => guard.key(),
+            Self::Slot(permit) => permit.key(),
+            Self::Fenced(guard) => guard.key(),
+        }
+    }
+
+    fn lost(&self) -> Pin<Box<dyn Future<Output = ()>>> {
+        match self {
+            Self::Lock(guard) => Box::pin(guard.lost()),
+            Self::Slot(permit) => Box::pin(permit.lost()),
+            Self::Fenced(guard) => Box::pin(guard.lost()),
+        }
+    }
+
+    async fn release(self) -> Result<(), ReleaseError> {
+        match self {
+            Self::Lock(guard) => guard.release().await,
+            Self::Slot(permit) => permit.release().await,
+            Self::Fenced(guard) => guard.release().await,
+        }
+    }
+}
+
+/// Resolves to the limit when it has run out; never without one.
+async fn elapsed(limit: Option<Duration>) -> Duration {
+    match limit {
+        Some(limit) => {
+            sleep(limit).await;
+            limit
+        }
+        None => std::future::pending().await,
+    }
+}

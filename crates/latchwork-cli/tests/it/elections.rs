@@ -1,0 +1,93 @@
+//! Commands that run while their process leads.
+
+use std::process::Stdio;
+
+use latchwork_harness::{Cluster, Process, Signal};
+
+use crate::support::{ends, exit_status, latchwork, stdout};
+
+const LEAD: &str = "echo leads $LATCHWORK_TERM $$; while :; do sleep 0.05; done";
+
+fn candidate(cluster: &Cluster) -> Process {
+    let arguments = ["elect", "billing", "--", "/bin/sh", "-c", LEAD];
+    Process::spawn(latchwork(&cluster.url(), &arguments).stderr(Stdio::null())).unwrap()
+}
+
+#[test]
+fn one_leads_and_the_next_follows_in_a_greater_term() {
+    let cluster = Cluster::start().unwrap();
+    let mut first = candidate(&cluster);
+    let led = first.wait_for_line("leads ").unwrap();
+    let mut second = candidate(&cluster);
+    let observed = latchwork(&cluster.url(), &["elect", "--observe", "--once", "billing"])
+        .output()
+        .unwrap();
+    let observed = stdout(&observed);
+    assert!(
+        observed.contains("leads billing") && observed.contains(&led[..25]),
+        "{observed}"
+    );
+
+    first.signal(Signal::TERM);
+    assert_eq!(exit_status(&mut first), 143);
+    let follows = second.wait_for_line("leads ").unwrap();
+    assert!(follows[..25] > led[..25], "{led} {follows}");
+    second.signal(Signal::KILL);
+    assert!(ends(follows.split_once(' ').unwrap().1));
+}
+
+#[test]
+fn a_command_runs_again_after_a_loss() {
+    let cluster = Cluster::start().unwrap();
+    let mut process = candidate(&cluster);
+    let led = process.wait_for_line("leads ").unwrap();
+    cluster
+        .psql("SELECT count(pg_terminate_backend(pid)) FROM (SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory') AS l")
+        .unwrap();
+    let again = process.wait_for_line("leads ").unwrap();
+    assert!(again[..25] > led[..25], "{led} {again}");
+    assert!(ends(led.split_once(' ').unwrap().1));
+    process.signal(Signal::INT);
+    assert_eq!(exit_status(&mut process), 130);
+}
+
+#[test]
+fn a_command_that_ends_by_itself_ends_the_campaign_with_its_status() {
+    let cluster = Cluster::start().unwrap();
+    let output = latchwork(&cluster.url(), &["elect", "short", "--", "/bin/sh", "-c", "exit 7"]).output();
+    assert_eq!(output.unwrap().status.code(), Some(7));
+    let output = latchwork(&cluster.url(), &["elect", "short", "--", "/no/such/program"]).output();
+    assert_eq!(output.unwrap().status.code(), Some(127));
+}
+
+#[test]
+fn a_follower_ends_with_a_signal() {
+    let cluster = Cluster::start().unwrap();
+    let mut first = candidate(&cluster);
+    first.wait_for_line("leads ").unwrap();
+    let second = candidate(&cluster);
+    let mut second = second;
+    let campaigns = || cluster.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() == "1";
+    assert!(latchwork_harness::wait_until(crate::support::PATIENCE, campaigns));
+    second.signal(Signal::TERM);
+    assert_eq!(exit_status(&mut second), 143);
+}
+
+#[test]
+fn observers_are_told_of_each_change() {
+    let cluster = Cluster::start().unwrap();
+    let mut observer = Process::spawn(&mut latchwork(
+        &cluster.url(),
+        &["elect", "--observe", "--json", "billing"],
+    ))
+    .unwrap();
+    let first = observer.next_line().unwrap().unwrap();
+    assert!(first.contains("\"leader\":null"), "{first}");
+    let mut leader = candidate(&cluster);
+    let led = leader.wait_for_line("leads ").unwrap();
+    let second = observer.next_line().unwrap().unwrap();
+    assert!(second.contains(&led[..25]) && second.contains("sh#"), "{second}");
+    leader.signal(Signal::TERM);
+    let third = observer.next_line().unwrap().unwrap();
+    assert!(third.contains("\"leader\":null"), "{third}");
+}

@@ -1,0 +1,156 @@
+//! What `ls` shows and what `break` ends.
+
+use latchwork_harness::{Cluster, Process, wait_until};
+
+use crate::support::{PATIENCE, exit_status, held, latchwork, start, stdout};
+
+fn show(cluster: &Cluster, arguments: &[&str]) -> String {
+    let mut all = vec!["ls"];
+    all.extend(arguments);
+    stdout(&latchwork(&cluster.url(), &all).output().unwrap())
+}
+
+fn waiter(cluster: &Cluster, name: &str) -> Process {
+    let waiter = Process::spawn(&mut latchwork(&cluster.url(), &["run", name, "--", "true"])).unwrap();
+    let waits = || cluster.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() == "1";
+    assert!(wait_until(PATIENCE, waits));
+    waiter
+}
+
+#[test]
+fn holders_and_waiters_are_shown_with_who_blocks_whom() {
+    let cluster = Cluster::start().unwrap();
+    assert_eq!(show(&cluster, &[]), "nobody holds a lock, or waits for one\n");
+    assert_eq!(show(&cluster, &["--json"]), "");
+    let _holder = start(&cluster, &["run", "billing"], "echo ready; exec sleep 60");
+    let _waiter = waiter(&cluster, "billing");
+
+    let table = show(&cluster, &["--key", "billing"]);
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    let [head, holder, waiter] = &lines[..] else {
+        panic!("{table}")
+    };
+    assert_eq!(head[..3], ["NAME", "MODE", "SCOPE"]);
+    assert_eq!(holder[..4], ["billing", "exclusive", "session", "holds"]);
+    assert_eq!(waiter[..3], ["billing", "exclusive", "waits"]);
+    let (holder_pid, waiter_pid) = (holder[7], waiter[6]);
+    assert_eq!(holder[8], waiter_pid, "{table}");
+    assert_eq!(waiter[7..], ["by", holder_pid], "{table}");
+    assert!(
+        holder[5].starts_with("sh#") && waiter[4].starts_with("true#"),
+        "{table}"
+    );
+
+    let json = show(&cluster, &["--json"]);
+    let lines: Vec<&str> = json.lines().collect();
+    assert!(lines[0].contains("\"kind\":\"holder\"") && lines[0].contains(&format!("\"blocks\":[{waiter_pid}]")));
+    assert!(lines[1].contains("\"kind\":\"waiter\"") && lines[1].contains(&format!("\"blocked_by\":[{holder_pid}]")));
+    assert!(lines[0].contains("\"name\":null"), "{json}");
+}
+
+#[test]
+fn names_come_from_a_file_from_slots_and_from_other_tools() {
+    let cluster = Cluster::start().unwrap();
+    let file = std::env::temp_dir().join(format!("latchwork-cli-names-{}", std::process::id()));
+    std::fs::write(&file, "# ours\nshop:nightly\nrender\n").unwrap();
+    let _named = start(
+        &cluster,
+        &["run", "--namespace", "shop", "nightly"],
+        "echo ready; exec sleep 60",
+    );
+    let _slot = start(
+        &cluster,
+        &["run", "--slots", "3", "render"],
+        "echo ready; exec sleep 60",
+    );
+    let _prisma = start(
+        &cluster,
+        &["run", "--compat", "prisma-migrate"],
+        "echo ready; exec sleep 60",
+    );
+    let _ruby = start(
+        &cluster,
+        &["run", "--compat", "with-advisory-lock", "render"],
+        "echo ready; exec sleep 60",
+    );
+    let _number = start(&cluster, &["run", "--raw", "4711"], "echo ready; exec sleep 60");
+    let shown = latchwork(&cluster.url(), &["ls"])
+        .env("LATCHWORK_NAMES", &file)
+        .output()
+        .unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let table = stdout(&shown);
+    for name in [
+        "shop:nightly ",
+        "render slot ",
+        "render has 3 slots",
+        "compat prisma-migrate",
+        "compat with-advisory-lock render",
+        "4711 ",
+    ] {
+        assert!(table.lines().any(|line| line.starts_with(name)), "{name}: {table}");
+    }
+    let slots = show(&cluster, &["--key", "render"]);
+    assert!(slots.contains("render slot ") && !slots.contains("4711"), "{slots}");
+}
+
+#[test]
+fn a_lock_of_a_transaction_is_told_from_one_of_a_session() {
+    let cluster = Cluster::start().unwrap();
+    let bin = env!("CARGO_BIN_EXE_latchwork");
+    let sql = format!(
+        "BEGIN; SELECT pg_advisory_xact_lock_shared(7);\n\\! DATABASE_URL='{}' {bin} ls --key 7 --raw\n",
+        cluster.url()
+    );
+    let table = cluster.psql(&sql).unwrap();
+    let line = table.lines().find(|line| line.starts_with("7 ")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[..4], ["7", "shared", "transaction", "holds"], "{table}");
+}
+
+#[test]
+fn a_watch_shows_it_again() {
+    let cluster = Cluster::start().unwrap();
+    let arguments = ["ls", "--watch", "--every", "50ms"];
+    let mut watch = Process::spawn(&mut latchwork(&cluster.url(), &arguments)).unwrap();
+    watch.wait_for_line("nobody").unwrap();
+    let _holder = start(&cluster, &["run", "--raw", "4712"], "echo ready; exec sleep 60");
+    watch.wait_for_line("4712 ").unwrap();
+}
+
+#[test]
+fn break_ends_the_holder_and_the_next_gets_the_lock() {
+    let cluster = Cluster::start().unwrap();
+    let mut holder = start(&cluster, &["run", "stuck"], "echo ready; exec sleep 60");
+    let mut next = waiter(&cluster, "stuck");
+    // Nobody is there to be asked.
+    let asked = latchwork(&cluster.url(), &["break", "stuck"]).output().unwrap();
+    assert_eq!(asked.status.code(), Some(64), "{asked:?}");
+    assert_eq!(held(&cluster), "1");
+
+    let broken = latchwork(&cluster.url(), &["break", "--yes", "stuck"])
+        .output()
+        .unwrap();
+    assert!(stdout(&broken).starts_with("ended sh#"), "{broken:?}");
+    assert_eq!(exit_status(&mut holder), 74);
+    assert_eq!(exit_status(&mut next), 0);
+    let broken = latchwork(&cluster.url(), &["break", "--yes", "stuck"])
+        .output()
+        .unwrap();
+    assert!(stdout(&broken).starts_with("nobody holds stuck"), "{broken:?}");
+}
+
+#[test]
+fn break_needs_the_right_to_and_says_so() {
+    let cluster = Cluster::start().unwrap();
+    cluster.psql("CREATE ROLE shop LOGIN").unwrap();
+    let _holder = start(&cluster, &["run", "stuck"], "echo ready; exec sleep 60");
+    let url = cluster.url_for("shop", "postgres");
+    let broken = latchwork(&url, &["break", "--yes", "stuck"]).output().unwrap();
+    assert_eq!(broken.status.code(), Some(69), "{broken:?}");
+    assert!(
+        String::from_utf8_lossy(&broken.stderr).contains("terminate"),
+        "{broken:?}"
+    );
+    assert_eq!(held(&cluster), "1");
+}

@@ -1,0 +1,12 @@
+//! The command as people run it: its real binary, against throw-away servers.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must fail, helpers included")]
+
+mod elections;
+mod inspection;
+mod keys;
+mod losses;
+mod running;
+mod servers;
+mod signals;
+mod support;

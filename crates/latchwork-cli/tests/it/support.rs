@@ -1,0 +1,89 @@
+//! Servers, commands, and looks at processes.
+
+use std::{
+    fs,
+    process::{Command, Output, Stdio},
+    sync::OnceLock,
+    time::Duration,
+};
+
+use latchwork_harness::{Cluster, Process, wait_until};
+
+/// How long anything here may take on a machine that is busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server for tests that leave servers alone. It ends with this process.
+pub(crate) fn cluster() -> &'static Cluster {
+    static CLUSTER: OnceLock<Cluster> = OnceLock::new();
+    CLUSTER.get_or_init(|| Cluster::start().unwrap())
+}
+
+/// `latchwork` with these arguments, and no settings but the database.
+pub(crate) fn latchwork(url: &str, arguments: &[&str]) -> Command {
+    let mut command = without_database(arguments);
+    command.env("DATABASE_URL", url);
+    command
+}
+
+pub(crate) fn without_database(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork"));
+    for (name, _) in std::env::vars_os() {
+        let name_text = name.to_string_lossy();
+        if name_text.starts_with("PG") || name_text.starts_with("LATCHWORK") || name_text == "DATABASE_URL" {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Runs `latchwork` on the shared server to its end.
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    latchwork(&cluster().url(), arguments).output().unwrap()
+}
+
+/// The exit status of `latchwork` on the shared server.
+pub(crate) fn status(arguments: &[&str]) -> i32 {
+    let output = run(arguments);
+    output.status.code().unwrap_or_else(|| panic!("{output:?}"))
+}
+
+pub(crate) fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// Starts `latchwork run NAME -- sh -c SCRIPT` and waits until the script has said that it is there.
+pub(crate) fn start(cluster: &Cluster, arguments: &[&str], script: &str) -> Process {
+    let mut arguments = arguments.to_vec();
+    arguments.extend(["--", "/bin/sh", "-c", script]);
+    let mut command = latchwork(&cluster.url(), &arguments);
+    let mut process = Process::spawn(&mut command).unwrap();
+    process.wait_for_line("ready").unwrap();
+    process
+}
+
+/// How a process of ours has ended, in time.
+pub(crate) fn exit_status(process: &mut Process) -> i32 {
+    let status = process.wait_within(PATIENCE).unwrap().expect("an end in time");
+    status.code().unwrap_or_else(|| panic!("{status}"))
+}
+
+/// How many sessions hold an advisory lock in a cluster.
+pub(crate) fn held(cluster: &Cluster) -> String {
+    cluster
+        .psql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted")
+        .unwrap()
+}
+
+/// Whether a process is there and is no zombie.
+pub(crate) fn is_alive(pid: &str) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|stat| Some(stat.rsplit_once(") ")?.1.to_owned()))
+        .is_some_and(|stat| !stat.starts_with(['Z', 'X']))
+}
+
+pub(crate) fn ends(pid: &str) -> bool {
+    wait_until(PATIENCE, || !is_alive(pid))
+}
