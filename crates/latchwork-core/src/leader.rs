@@ -20,9 +20,9 @@
 //!
 //! # Limits
 //!
-//! - A leader that is stopped, or cut off from its server, is replaced after
-//!   15 s by default, and has ceased to believe in itself long before (5 s). One whose connection closes, as when it is
-//!   killed, is replaced at once.
+//! - A leader that is stopped, or cut off from its server, is replaced after 15 s by default (PostgreSQL 14 and later; one
+//!   that is stopped is not on 13), and has ceased to believe in itself long before (5 s). One whose connection closes, as
+//!   when it is killed, is replaced at once.
 //! - Where the server ends one leader's session while the network keeps that from its process, the next may lead beside
 //!   it, for those 5 s at most. What ends all sessions at once, as a restart does, makes no two leaders: the next one's
 //!   session must be older than that. A machine whose clocks stand still, as a virtual one that is paused, notices

@@ -201,6 +201,22 @@ impl Locks {
     /// # Errors
     ///
     /// As for [`Locks::slots`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use latchwork_core::{Locks, shards::ShardEvent};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = Locks::in_memory();
+    /// let mut shards = locks.shards("mailboxes", 4)?.join();
+    /// let Some(ShardEvent::Gained(shard)) = shards.next().await else {
+    ///     panic!("nobody else is there");
+    /// };
+    /// assert!(shard.index() < 4 && shard.is_held());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn shards(&self, name: impl IntoKey, shards: u32) -> Result<ShardsBuilder, SlotsError> {
         ShardsBuilder::new(&self.inner, name.into_key(&self.namespace)?, shards)
     }

@@ -8,6 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use tokio::{sync::Notify, time::sleep};
@@ -156,7 +157,8 @@ impl SessionHealth {
             let trusted_until = Moment::from_nanos(self.belief.trusted_until.load(Ordering::Acquire));
             let lapses = async {
                 match state {
-                    HoldState::Held => sleep(trusted_until.since(self.clock.now())).await,
+                    // In parts: timers stand still while the machine is suspended.
+                    HoldState::Held => sleep(trusted_until.since(self.clock.now()).min(LOOK_AGAIN)).await,
                     HoldState::Suspended | HoldState::Lost => pending().await,
                 }
             };
@@ -167,6 +169,9 @@ impl SessionHealth {
         }
     }
 }
+
+/// After how long it is looked at the clock at the latest.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl fmt::Debug for SessionHealth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -179,7 +184,7 @@ impl fmt::Debug for SessionHealth {
 
 #[cfg(test)]
 mod tests {
-    use std::{sync::Arc, time::Duration};
+    use std::sync::Arc;
 
     use super::*;
 

@@ -12,10 +12,10 @@ mod tests;
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use driver::Driver;
 pub use shard::Shard;
+pub use tokio_util::sync::CancellationToken;
 
 use crate::{
     key::Key,

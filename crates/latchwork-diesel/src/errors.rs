@@ -74,10 +74,7 @@ fn sqlstate(kind: &DatabaseErrorKind, info: &(dyn DatabaseErrorInformation + Sen
 
 /// Whether the statement was refused because an earlier one had failed. If so, the server says the same of the next one,
 /// in whatever language; after any other error it says something else.
-pub(crate) fn was_aborted<C: Connection<Backend = Pg>>(
-    conn: &mut C,
-    info: &(dyn DatabaseErrorInformation + Send + Sync),
-) -> bool {
+fn was_aborted<C: Connection<Backend = Pg>>(conn: &mut C, info: &(dyn DatabaseErrorInformation + Send + Sync)) -> bool {
     matches!(conn.batch_execute("SELECT 1"), Err(again) if says(&again, info.message()))
 }
 

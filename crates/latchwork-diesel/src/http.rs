@@ -40,7 +40,8 @@ type PgPool = Pool<ConnectionManager<PgConnection>>;
 /// # Limits
 ///
 /// Nothing stops libpq midway. A statement that a handler has left running is ended from another connection of the pool,
-/// after the request's limit; so a pool needs two, or the statement runs to its end, with its lock. A server that does not
+/// after the request's limit; so a pool needs one connection more than may be left like that at once, or the statements
+/// run to their ends, with their locks. A server that does not
 /// answer at all keeps the thread and the connection for as long as libpq waits for it, though not the request: set
 /// `keepalives_idle` and `tcp_user_timeout` in the connections' URL. After an outage r2d2 pauses for up to half of the
 /// pool's `connection_timeout`, which is 30 s by default, before it tries again to connect.

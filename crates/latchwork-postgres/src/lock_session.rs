@@ -432,16 +432,12 @@ impl LockSession {
             .ask_or_refuse(|client| async move { client.query(sql::MARKERS, &[pool]).await })
             .await?;
         link.settle().await?;
-        let rows = asked.unwrap_or_default();
-        let others = rows
-            .iter()
-            .map(|row| row.get::<_, u32>(0).cast_signed())
-            .filter(|other| *other != limit);
-        let grant = held.unwrap_or_else(|| Grant::new(Arc::clone(&link.health)));
-        request.reply.send(Announced {
-            grant,
-            others: others.collect(),
+        let others = asked.ok().map(|rows| {
+            let halves = rows.iter().map(|row| row.get::<_, u32>(0).cast_signed());
+            halves.filter(|other| *other != limit).collect()
         });
+        let grant = held.unwrap_or_else(|| Grant::new(Arc::clone(&link.health)));
+        request.reply.send(Announced { grant, others });
         Ok(())
     }
 

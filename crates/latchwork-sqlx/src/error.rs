@@ -17,8 +17,11 @@ pub(crate) fn condition(error: &Error) -> Option<Condition> {
 
 /// Whether the server has never seen the setting that it was asked for: undefined_object.
 pub(crate) fn is_setting_unknown(error: &Error) -> bool {
-    let code = error.as_database_error().and_then(DatabaseError::code);
-    code.as_deref() == Some("42704")
+    let Some(error) = error.as_database_error() else {
+        return false;
+    };
+    // Its name is in the text in any language; others' objects can be unknown too.
+    error.code().as_deref() == Some("42704") && error.message().contains("latchwork.transaction")
 }
 
 /// Whether the connection cannot be used any more.

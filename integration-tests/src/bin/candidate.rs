@@ -30,10 +30,13 @@ async fn main() {
     let candidate = postgres.locks().leader(name.as_str()).campaign().unwrap();
     tokio::spawn(tell(candidate.clone()));
     let mut terminated = signal(SignalKind::terminate()).unwrap();
-    tokio::select! {
-        () = work(&candidate) => {}
-        _ = terminated.recv() => {}
-    }
+    let stops = candidate.clone();
+    tokio::spawn(async move {
+        terminated.recv().await;
+        stops.shutdown().await;
+    });
+    work(&candidate).await;
+    println!("returned");
     candidate.shutdown().await;
     println!("ended");
 }

@@ -153,6 +153,6 @@ impl AnnounceReply {
 pub struct Announced {
     /// What holds the announcement.
     pub grant: Grant,
-    /// The other limits that processes have announced for the pool.
-    pub others: Vec<i32>,
+    /// The other second halves that processes have announced for the first half; `None` if they could not be asked for.
+    pub others: Option<Vec<i32>>,
 }

@@ -115,10 +115,13 @@ impl Campaign {
             End::Resigned => {
                 info!(target: "latchwork::leader", key, %term, "resigns");
                 self.office.rests(LeaderState::Resigned(term));
-                self.drain(&guard, &leading).await;
+                let drained = self.drain(&guard, &leading).await;
                 if let Err(error) = guard.release().await {
                     let error: &dyn Error = &error;
                     warn!(target: "latchwork::leader", %term, error, "a leadership was not given up in order");
+                }
+                if !drained {
+                    self.office.rests(LeaderState::Undrained(term));
                 }
             }
         }
@@ -154,8 +157,8 @@ impl Campaign {
         }
     }
 
-    /// Waits for the work, for as long as the lock is kept for it.
-    async fn drain(&self, guard: &FencedGuard, leading: &Leading) {
+    /// Waits for the work, for as long as the lock is kept for it, and says whether it has returned by then.
+    async fn drain(&self, guard: &FencedGuard, leading: &Leading) -> bool {
         let drained = async {
             tokio::select! {
                 () = leading.drained() => {}
@@ -164,13 +167,15 @@ impl Campaign {
             }
         };
         let Some(limit) = self.drain_limit else {
-            return drained.await;
+            drained.await;
+            return true;
         };
-        if timeout(limit, drained).await.is_err() {
+        let in_time = timeout(limit, drained).await.is_ok();
+        if !in_time {
             let term = leading.term();
             warn!(target: "latchwork::leader", key = %self.key, %term, ?limit, "work has not returned in time");
-            self.office.rests(LeaderState::Undrained(term));
         }
+        in_time
     }
 }
 

@@ -80,7 +80,7 @@ impl Candidate {
         self.shared.office.state()
     }
 
-    /// The latest state, and a way to wait for its change. States that come quickly one after the other may be skipped.
+    /// The latest state, and a way to wait for its change: a receiver of [`tokio::sync::watch`]. States that come quickly one after the other may be skipped.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<LeaderState> {
         self.shared.office.watch()
@@ -122,10 +122,11 @@ impl Candidate {
                 continue;
             };
             let done = work(leading.clone(), cancel.clone()).await;
-            let was_cancelled = cancel.is_cancelled();
+            // The work may see a loss before the campaign does.
+            let was_cancelled = cancel.is_cancelled() || leading.session().is_lost();
             drop(at_work);
             if !was_cancelled {
-                office.resign(&leading).await;
+                office.resign_from(&leading).await;
                 return Some(done);
             }
         }
@@ -141,12 +142,7 @@ impl Candidate {
     ///
     /// Dropping the future takes nothing back.
     pub fn resign(&self) -> impl Future<Output = ()> + Send + use<> {
-        let resigned = self.leading().map(|leading| self.shared.office.resign(&leading));
-        async move {
-            if let Some(resigned) = resigned {
-                resigned.await;
-            }
-        }
+        self.shared.office.resign()
     }
 
     /// Sets whether this process campaigns. One that leads and is not eligible any more resigns.
@@ -173,7 +169,8 @@ impl Candidate {
     ///
     /// # Errors
     ///
-    /// [`LeaderError`] if the server can't be asked.
+    /// [`LeaderError`] if the server can't be asked. One that does not answer is waited for until its session is given up, for
+    /// 15 s by default.
     pub async fn leader(&self) -> Result<Option<Incumbent>, LeaderError> {
         let (request, answer) = IncumbentRequest::new(self.shared.key);
         self.shared.inner.engine.incumbent(request);

@@ -10,7 +10,8 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Incumbent {
-    /// Which process it is: the name of its program and a random number of its start.
+    /// Which process it is: the name of its program and a random number of its start. The name may be cut where it stands
+    /// beside a term; the number tells processes apart.
     pub identity: String,
     /// The address that it is connected from, where the server tells.
     pub host: Option<String>,

@@ -77,7 +77,11 @@ impl Leading {
             loop {
                 match self.tenure.session.state() {
                     HoldState::Held => return true,
-                    HoldState::Lost => return false,
+                    HoldState::Lost => {
+                        // Before the campaign comes to it: who is told of a loss here was cancelled.
+                        self.end();
+                        return false;
+                    }
                     state @ HoldState::Suspended => self.tenure.session.left(state).await,
                 };
             }

@@ -25,6 +25,8 @@ struct Seat {
     state: LeaderState,
     /// Until it is lost or resigned.
     leading: Option<Leading>,
+    /// The number of the last one.
+    last: u64,
     transitions: broadcast::Sender<LeaderState>,
     failure: Option<Arc<AcquireError>>,
 }
@@ -48,6 +50,7 @@ impl Office {
         let seat = Seat {
             state: LeaderState::Follower,
             leading: None,
+            last: 0,
             transitions: broadcast::Sender::new(Transitions::KEPT),
             failure: None,
         };
@@ -78,6 +81,15 @@ impl Office {
         (seat.state, seat.transitions.subscribe())
     }
 
+    /// As [`subscribe`](Self::subscribe), and how many of the transitions before that `coming` has not read.
+    pub(super) fn subscribe_anew(
+        &self,
+        coming: &broadcast::Receiver<LeaderState>,
+    ) -> (u64, LeaderState, broadcast::Receiver<LeaderState>) {
+        let seat = lock(&self.seat);
+        (coming.len() as u64, seat.state, seat.transitions.subscribe())
+    }
+
     pub(super) fn failure(&self) -> Option<Arc<AcquireError>> {
         lock(&self.seat).failure.clone()
     }
@@ -99,6 +111,7 @@ impl Office {
     fn move_to(&self, state: LeaderState, leading: Option<Leading>) {
         let mut seat = lock(&self.seat);
         seat.state = state;
+        seat.last = leading.as_ref().map_or(seat.last, Leading::number);
         seat.leading = leading;
         // Nobody may be there to be told.
         let _ = seat.transitions.send(state);
@@ -132,13 +145,31 @@ impl Office {
         self.wishes.send_modify(|wishes| wishes.closed = true);
     }
 
+    /// Wants the leadership of this moment to be given up, and resolves when the last one is, whoever wanted that.
+    pub(super) fn resign(&self) -> impl Future<Output = ()> + Send + use<> {
+        let seat = lock(&self.seat);
+        let (last, leading) = (seat.last, seat.leading.clone());
+        drop(seat);
+        if let Some(leading) = leading {
+            self.end(&leading);
+        }
+        self.given_up(last)
+    }
+
     /// Wants a leadership to be given up, and resolves when it is.
-    pub(super) fn resign(&self, leading: &Leading) -> impl Future<Output = ()> + Send + use<> {
-        let number = leading.number();
+    pub(super) fn resign_from(&self, leading: &Leading) -> impl Future<Output = ()> + Send + use<> {
+        self.end(leading);
+        self.given_up(leading.number())
+    }
+
+    fn end(&self, leading: &Leading) {
         // At once, not when the campaign comes to it.
         leading.end();
         self.wishes
-            .send_modify(|wishes| wishes.resigned = wishes.resigned.max(number));
+            .send_modify(|wishes| wishes.resigned = wishes.resigned.max(leading.number()));
+    }
+
+    fn given_up(&self, number: u64) -> impl Future<Output = ()> + Send + use<> {
         let mut over = self.over.subscribe();
         async move {
             // Nobody is there any more who could lead.
@@ -150,14 +181,18 @@ impl Office {
     pub(super) async fn elected(&self) -> Option<Leading> {
         let mut latest = self.latest.subscribe();
         loop {
-            match *latest.borrow_and_update() {
-                LeaderState::Closed => return None,
-                LeaderState::Leader(_) => {
-                    if let Some(leading) = self.leading().filter(Leading::is_leader) {
-                        return Some(leading);
-                    }
+            if *latest.borrow_and_update() == LeaderState::Closed {
+                return None;
+            }
+            if let Some(leading) = self.leading() {
+                let confirmed = tokio::select! {
+                    // No transition tells of a doubt that was over before the campaign came to it.
+                    confirmed = leading.confirmed() => confirmed.is_ok(),
+                    _ = latest.changed() => continue,
+                };
+                if confirmed {
+                    return Some(leading);
                 }
-                _ => {}
             }
             // Its sender is here.
             let _ = latest.changed().await;

@@ -60,8 +60,7 @@ impl Transitions {
     }
 
     fn skip(&mut self, missed: u64) -> Transition {
-        let kept = self.coming.len() as u64;
-        let (current, coming) = self.office.subscribe();
+        let (kept, current, coming) = self.office.subscribe_anew(&self.coming);
         self.current = Some(current);
         self.coming = coming;
         Transition::Lagged(missed + kept)

@@ -216,7 +216,7 @@ impl Engine for MemoryEngine {
         drop(state);
         request.reply.send(Announced {
             grant: request.held.unwrap_or_else(|| Grant::new(session)),
-            others,
+            others: Some(others),
         });
     }
 

@@ -126,6 +126,7 @@ impl Driver {
         self.inner.engine.announce(request);
         let Announced { grant, others } = announced.await.ok()?;
         self.held_marker = Some(grant);
+        let others = others?;
         let (_, own) = self.marker.as_pair()?;
         Some(fair_share(self.slots.limit() as usize, own, &others))
     }

@@ -29,6 +29,8 @@ pub(super) struct Shared {
     answer_within: Duration,
     /// What is dropped on another thread is rolled back all the same.
     runtime: Handle,
+    /// COMMIT is on its way, and must not be stopped: the server may carry it out.
+    is_committing: bool,
 }
 
 type Cause = Box<dyn Error + Send + Sync>;
@@ -42,6 +44,7 @@ impl Shared {
             pool,
             answer_within,
             runtime: Handle::current(),
+            is_committing: false,
         }
     }
 
@@ -56,7 +59,7 @@ impl Shared {
 
     /// Commits, behind what the handler has left running if that ends in time. COMMIT is one message, which the server
     /// carries out whoever leaves meanwhile.
-    pub(super) async fn commit(self) -> Result<(), TxError> {
+    pub(super) async fn commit(mut self) -> Result<(), TxError> {
         let until = Instant::now() + self.answer_within;
         let Ok(mut open) = timeout_at(until, Arc::clone(&self.open).lock_owned()).await else {
             // It was not sent. Dropped, this is rolled back.
@@ -64,6 +67,7 @@ impl Shared {
                 "a closure of the handler still runs on the transaction",
             ));
         };
+        self.is_committing = true;
         let committing = on_blocking_thread(move || {
             let mut open = open.take().expect(PRESENT);
             // A statement of the handler's has told: nothing was stored, and there is nobody to send COMMIT to.
@@ -88,7 +92,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         let has_ended = self.open.try_lock().is_ok_and(|open| open.is_none());
-        if !has_ended {
+        if !has_ended && !self.is_committing {
             // A runtime that has ended drops the task, which closes the connection.
             drop(self.runtime.spawn(self.clearing()));
         }

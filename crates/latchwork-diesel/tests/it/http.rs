@@ -282,6 +282,7 @@ fn those_who_wait_for_a_connection_do_not_keep_those_who_have_one_from_running()
 #[tokio::test]
 async fn a_statement_that_runs_on_does_not_keep_the_lock() {
     let (pool, key) = (pool(&CLUSTER.url(), 2), fresh_key());
+    is_back(&pool).await;
     let asked = TxRequest::new(key).with_answer_within(Duration::from_secs(1));
     let mut tx = begin(&pool, asked).await.unwrap().unwrap();
     sleeps(&mut tx, 600).await;
@@ -320,7 +321,7 @@ async fn a_statement_that_runs_on_in_a_pool_of_one_runs_to_its_end() {
         }
     };
     stores(&mut tx, &table, 1).await;
-    sleeps(&mut tx, 1).await;
+    sleeps(&mut tx, 5).await;
     assert_eq!(seen(&CLUSTER, key), (1, 0));
     drop(tx);
     is_back(&pool).await;
@@ -333,6 +334,8 @@ async fn a_commit_waits_for_what_was_left_running_and_is_not_sent_after_its_limi
     for in_time in [true, false] {
         let (pool, key, table) = (pool(&CLUSTER.url(), 2), fresh_key(), table());
         let limit = if in_time { LONG } else { Duration::from_millis(500) };
+        // Connected beforehand: the limit is for the rest.
+        is_back(&pool).await;
         let asked = TxRequest::new(key).with_answer_within(limit);
         let mut tx = begin(&pool, asked).await.unwrap().unwrap();
         let (goes_on, waits) = mpsc::channel();

@@ -94,9 +94,7 @@ impl FencedSession {
 
     async fn serve_one(&mut self, link: &mut Link, opened: Moment) -> Result<(), End> {
         let request = self.next_request(link).await?;
-        self.grant_and_hold(link, opened, request).await?;
-        self.shared.fenced.offer(self.number);
-        Ok(())
+        self.grant_and_hold(link, opened, request).await
     }
 
     /// Serves one request, to the end of its hold.
@@ -106,6 +104,7 @@ impl FencedSession {
         let (Some(lock), Some(own)) = (shared.room.reserve(), shared.room.reserve()) else {
             let held = shared.room.taken();
             let error = StatementError::TooManyHeld { held };
+            self.shared.fenced.offer(self.number);
             request.reply.send(Err(error.into_engine()));
             return Ok(());
         };
@@ -121,6 +120,9 @@ impl FencedSession {
             Ok(Err(step)) => {
                 // The session is clean before whoever asked can ask again.
                 let undone = self.undo(link).await;
+                if undone.is_ok() {
+                    self.shared.fenced.offer(self.number);
+                }
                 request.reply.send(match step {
                     Step::Failed(error) => Err(error),
                     Step::Over if self.shared.is_closing() => Err(EngineError::new(EngineErrorKind::Closed)),
@@ -297,6 +299,12 @@ impl FencedSession {
     async fn hold(&mut self, link: &mut Link, fence: Fence, mut release: FencedRelease) -> Result<(), End> {
         let asks = self.until_given_up(link, &mut release).await?;
         let held = Self::release(link, fence).await;
+        if matches!(held, Ok(true)) {
+            self.shared.room.give_back(link.held);
+            link.held = 0;
+            // Before the answer: whoever asks again at once has this session, which is old enough.
+            self.shared.fenced.offer(self.number);
+        }
         if let Some(asks) = asks {
             let answer = match &held {
                 Ok(held) => Ok(*held),
@@ -308,8 +316,6 @@ impl FencedSession {
         if !held? {
             return Err(End::Inconsistent("it did not hold a lock that it was granted"));
         }
-        self.shared.room.give_back(link.held);
-        link.held = 0;
         Self::show_as(link, self.shared.identity.application_name()).await
     }
 

@@ -17,7 +17,7 @@ use latchwork_http::tx::{SqlValue, TxError, TxProvider, TxRequest, TxRow};
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::{
     Error, SimpleQueryMessage, SimpleQueryRow,
-    error::{Severity, SqlState},
+    error::{DbError, Severity, SqlState},
     types::{FromSql, ToSql, Type},
 };
 
@@ -283,7 +283,7 @@ fn judge(ended: Result<Vec<SimpleQueryMessage>, Error>) -> Result<(), TxError> {
         Ok(answer) if says(&answer, "open") => return Ok(()),
         Ok(_) => None,
         // A server that has never seen the setting.
-        Err(error) if error.code() == Some(&SqlState::UNDEFINED_OBJECT) => None,
+        Err(error) if is_setting_unknown(&error) => None,
         Err(error) => Some(error),
     };
     match answer {
@@ -293,6 +293,12 @@ fn judge(ended: Result<Vec<SimpleQueryMessage>, Error>) -> Result<(), TxError> {
         Some(error) if error.as_db_error().is_some() && !is_fatal(&error) => Err(TxError::aborted(error)),
         Some(error) => Err(TxError::outcome_unknown(error)),
     }
+}
+
+/// Whether it is our setting that is unknown, whose name is in the text in any language.
+fn is_setting_unknown(error: &Error) -> bool {
+    let names_it = |error: &DbError| error.message().contains("latchwork.transaction");
+    error.code() == Some(&SqlState::UNDEFINED_OBJECT) && error.as_db_error().is_some_and(names_it)
 }
 
 fn says(messages: &[SimpleQueryMessage], text: &str) -> bool {

@@ -59,6 +59,8 @@ async fn a_leader_that_is_told_to_end_resigns_before_it_does() {
     let mut world = World::new().await;
     world.leader.signal(Signal::TERM);
     let term = world.leader.wait_for_line("is resigned ").unwrap();
+    // The lock is kept until its work has, which nobody has dropped.
+    world.leader.wait_for_line("returned").unwrap();
     world.leader.wait_for_line("ended").unwrap();
     assert!(world.leader.wait().unwrap().success());
     let next = world.follower.wait_for_line("works ").unwrap();

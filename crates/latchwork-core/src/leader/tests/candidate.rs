@@ -232,3 +232,55 @@ async fn a_panic_of_the_work_leaves_a_leader_that_can_resign() {
     assert!(work.await.unwrap_err().is_panic());
     timeout(Duration::from_secs(1), one.resign()).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn work_that_sees_a_loss_before_the_campaign_does_runs_again() {
+    let server = MemoryServer::new();
+    let candidate = server.locks().leader("a").campaign().unwrap();
+    let mut times = 0;
+    let last = candidate.run(|leading, _| {
+        times += 1;
+        let (time, server) = (times, server.clone());
+        async move {
+            if time == 1 {
+                server.end_sessions();
+                assert!(leading.confirmed().await.is_err(), "without a turn for the campaign");
+            }
+            if time == 2 {
+                server.end_sessions();
+            }
+        }
+    });
+    assert_eq!(timeout(Duration::from_secs(60), last).await.unwrap(), Some(()));
+    assert_eq!(times, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_resigns_second_waits_for_the_lock_too() {
+    let server = MemoryServer::new();
+    let one = server.locks().leader("a").campaign().unwrap();
+    let (begun, has_begun) = oneshot::channel();
+    let (finish, finished) = oneshot::channel::<()>();
+    let mut ends = Some((begun, finished));
+    let work = one.run(|_, _| {
+        let ends = ends.take();
+        async move {
+            if let Some((begun, finished)) = ends {
+                begun.send(()).unwrap();
+                finished.await.unwrap();
+            }
+        }
+    });
+    let resigns = async {
+        has_begun.await.unwrap();
+        let first = one.resign();
+        until(&one, |state| matches!(state, LeaderState::Resigned(_))).await;
+        let second = timeout(Duration::from_secs(60), one.resign()).await;
+        assert!(second.is_err(), "the lock is held");
+        finish.send(()).unwrap();
+        first.await;
+        one.resign().await;
+    };
+    let both = async { tokio::join!(work, resigns) };
+    timeout(Duration::from_secs(600), both).await.unwrap();
+}

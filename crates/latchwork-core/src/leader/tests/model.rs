@@ -106,12 +106,11 @@ impl Run {
 fn may_follow(last: LeaderState, next: LeaderState) -> bool {
     use LeaderState as Is;
     match (last, next) {
-        (Is::Follower | Is::Undrained(_), Is::Leader(_)) => matches!(last, Is::Follower),
+        (Is::Follower, Is::Leader(_) | Is::Closed) => true,
         (Is::Leader(was), Is::Suspended(is) | Is::Lost(is) | Is::Resigned(is))
         | (Is::Suspended(was), Is::Leader(is) | Is::Lost(is) | Is::Resigned(is))
         | (Is::Resigned(was), Is::Undrained(is)) => was == is,
         (Is::Lost(_) | Is::Resigned(_) | Is::Undrained(_), Is::Follower) => true,
-        (Is::Follower, Is::Closed) => true,
         _ => false,
     }
 }
