@@ -10,6 +10,7 @@
 //!   `latchwork-postgres`.
 //! - [`fence`] has locks whose holders can run transactions that cannot commit once another holder has begun.
 //! - [`leader`] elects one of the processes that campaign under a name.
+//! - [`once`] has work that one of several processes does, once for each tick of a schedule if need be.
 //! - [`xact`] is the other scope: locks that a transaction of the caller's takes, through whichever library.
 //! - [`rate`] limits how often something may happen, over all processes that share a database.
 //!
@@ -43,6 +44,7 @@ mod locks;
 pub mod memory;
 pub mod migrate;
 mod mode;
+pub mod once;
 pub mod rate;
 mod session;
 pub mod slots;
@@ -51,6 +53,7 @@ mod stats;
 #[cfg(test)]
 mod testing;
 mod visit;
+mod wall_clock;
 pub mod xact;
 
 #[cfg(doctest)]
@@ -68,3 +71,4 @@ pub use mode::Mode;
 pub use session::{HoldState, SessionHealth};
 pub use slots::{Permit, Slots};
 pub use stats::Stats;
+pub use wall_clock::WallClock;

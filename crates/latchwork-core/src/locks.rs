@@ -16,6 +16,7 @@ use crate::{
     gate::HandOverBound,
     key::{IntoKey, Key, KeyError, Namespace},
     leader::LeaderBuilder,
+    once::OnceBuilder,
     slots::{Slots, SlotsError},
     stats::Stats,
 };
@@ -166,6 +167,28 @@ impl Locks {
     /// ```
     pub fn leader(&self, name: impl IntoKey) -> LeaderBuilder {
         LeaderBuilder::new(Arc::clone(&self.inner), name.into_key(&self.namespace))
+    }
+
+    /// Begins work that is done [once](crate::once): here, if nobody else is at it. Nothing happens before
+    /// [`OnceBuilder::run`] is awaited.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use latchwork_core::{Locks, once::Outcome};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = Locks::in_memory();
+    /// match locks.once("send the mails").run(async { "sent" }).await? {
+    ///     Outcome::Ran(done) => println!("{done}"),
+    ///     Outcome::Skipped(why) => println!("skipped: {why}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn once(&self, name: impl IntoKey) -> OnceBuilder {
+        let label = name.label();
+        OnceBuilder::new(Arc::clone(&self.inner), self.at(name), label)
     }
 
     /// A pool of `limit` slots under one name, shared by all processes that name it: at most `limit` permits at once.
