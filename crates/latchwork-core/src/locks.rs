@@ -261,6 +261,15 @@ impl Locks {
         Err(CloseError::new(holders, limit))
     }
 
+    pub(crate) fn inner(&self) -> Arc<Inner> {
+        Arc::clone(&self.inner)
+    }
+
+    /// Resolves when the locks are closed.
+    pub(crate) async fn closing(&self) {
+        self.inner.closing().await;
+    }
+
     /// A key, and the way to its shard.
     fn at(&self, key: impl IntoKey) -> Result<(Arc<ShardHandle>, Key), KeyError> {
         let key = key.into_key(&self.namespace)?;

@@ -17,6 +17,8 @@
 //! | with a tick | at most once a tick | a process that dies midway has taken the tick with it |
 //! | [`OnceBuilder::claim`], in the work's own transaction | exactly once a tick | what the work does outside of its transaction |
 //!
+//! A [`Scheduler`] runs several jobs by their schedules, in each process, and each tick in one of them.
+//!
 //! An outage is not a skip: it is an error, and says nothing of whether others have run.
 //!
 //! # Examples
@@ -51,6 +53,7 @@ mod micros;
 mod outcome;
 mod run;
 mod schedule;
+mod scheduler;
 mod sql;
 mod tick;
 
@@ -59,6 +62,7 @@ pub use error::{LedgerError, OnceError};
 pub use last_run::{LastRun, RunEnd};
 pub use outcome::{Outcome, Skipped};
 pub use schedule::{Schedule, ScheduleError};
+pub use scheduler::{Job, JobError, JobReport, Missed, Scheduler};
 pub(crate) use sql::record as record_statement;
 pub use tick::{TickAnswer, TickClaim};
 

@@ -27,6 +27,7 @@ pub struct OnceBuilder {
     limits: Limits,
     tick: Tick,
     clock: WallClock,
+    claim_number: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -49,6 +50,7 @@ impl OnceBuilder {
             limits: Limits::default(),
             tick: Tick::None,
             clock: WallClock::system(),
+            claim_number: None,
         }
     }
 
@@ -95,6 +97,12 @@ impl OnceBuilder {
         self
     }
 
+    /// Has a run make the claim of this number, which it may have made before.
+    pub(super) fn with_claim_number(mut self, number: i64) -> Self {
+        self.claim_number = Some(number);
+        self
+    }
+
     /// Runs the work if the lock is free, and, with a tick, if that was not claimed before.
     ///
     /// The order is: try the lock, claim the tick, run the work, note the end, give the lock up. With a tick the work runs at
@@ -136,7 +144,7 @@ impl OnceBuilder {
     ) -> Result<Outcome<F::Output>, OnceError> {
         let claim = match (self.make_claim()?, &self.tick) {
             (None, Tick::At { .. } | Tick::On(_)) => return Ok(Outcome::Skipped(Skipped::NotDue)),
-            (claim, _) => claim.map(TickClaim::for_run),
+            (claim, _) => claim.map(|claim| claim.for_run(self.claim_number)),
         };
         let (gate, key) = self.at?;
         let Some(guard) = TryAcquire::new(Ok((gate, key))).await? else {

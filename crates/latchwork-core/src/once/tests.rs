@@ -1,6 +1,7 @@
 //! Work that is done once, over servers in memory.
 
 mod run;
+mod scheduler;
 mod ticks;
 
 use std::time::{Duration, SystemTime};

@@ -141,8 +141,15 @@ impl TickClaim {
     }
 
     /// A claim of a run whose end is told later.
-    pub(super) fn for_run(mut self) -> Self {
+    pub(super) fn for_run(mut self, number: Option<i64>) -> Self {
+        self.number = number.unwrap_or(self.number);
         self.end = None;
+        self
+    }
+
+    /// A claim that makes a job known of which nothing is known yet, and is never granted otherwise.
+    pub(super) fn that_enrols(mut self) -> Self {
+        self.end = Some(RunEnd::Enrolled);
         self
     }
 }
