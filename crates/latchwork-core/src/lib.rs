@@ -14,6 +14,12 @@
 //! - [`xact`] is the other scope: locks that a transaction of the caller's takes, through whichever library.
 //! - [`rate`] limits how often something may happen, over all processes that share a database.
 //!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `cron` | | schedules of cron expressions, in time zones whose rules are built in |
+//!
 //! # Examples
 //!
 //! ```

@@ -24,21 +24,17 @@
 //! # Examples
 //!
 //! ```
-//! use std::time::Duration;
-//! use latchwork_core::{Locks, once::{Outcome, Schedule}};
+//! use std::time::{Duration, SystemTime};
+//! use latchwork_core::{Locks, once::{Outcome, Skipped}};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let locks = Locks::in_memory();
-//! // Every node comes here every minute; one of them does it.
-//! let minutely = Schedule::every(Duration::from_secs(60))?;
-//! let outcome = locks.once("mail the report").on(&minutely).run(async { 17 }).await?;
-//! assert!(matches!(outcome, Outcome::Ran(17)));
-//! let outcome = locks.once("mail the report").on(&minutely).run(async { 17 }).await?;
-//! # // A minute may just have passed.
-//! # if cfg!(any()) {
-//! assert!(outcome.is_skipped());
-//! # }
+//! // Every node comes with the tick that it was woken for; one of them does it.
+//! let (tick, hour) = (SystemTime::now(), Duration::from_secs(3_600));
+//! let mail = || locks.once("mail the report").tick(tick, hour);
+//! assert_eq!(mail().run(async { 17 }).await?, Outcome::Ran(17));
+//! assert_eq!(mail().run(async { 17 }).await?, Outcome::Skipped(Skipped::Claimed));
 //! # Ok(())
 //! # }
 //! ```

@@ -1,6 +1,7 @@
 //! Work that is done once on PostgreSQL: one tick, one run, whoever comes and whenever.
 
 mod ledger;
+mod scheduler;
 mod ticks;
 mod transactions;
 

@@ -93,13 +93,13 @@ impl LedgerSession {
         })
         .await?;
         while let Some(request) = self.next_request(link).await? {
-            self.answer(link, request).await?;
+            self.answer_in_time(link, request).await?;
         }
         // Whoever asks from now on opens another session; who has asked until now is answered here.
         self.requests.close();
         let mut left: VecDeque<_> = std::iter::from_fn(|| self.requests.try_recv().ok()).collect();
         while let Some(request) = left.pop_front() {
-            if let Err(end) = self.answer(link, request).await {
+            if let Err(end) = self.answer_in_time(link, request).await {
                 let error = connection_lost(&end.to_string());
                 left.into_iter().for_each(|request| request.fail(error.clone()));
                 return Err(end);
@@ -128,6 +128,12 @@ impl LedgerSession {
                 None => link.ping_if_due().await?,
             }
         }
+    }
+
+    /// A server that is there ends what is held up itself, unless it is the commit.
+    async fn answer_in_time(&self, link: &mut Link, request: LedgerRequest) -> Result<(), End> {
+        let answered = timeout(2 * self.limit(), self.answer(link, request)).await;
+        answered.unwrap_or(Err(End::Silent))
     }
 
     async fn answer(&self, link: &mut Link, request: LedgerRequest) -> Result<(), End> {
