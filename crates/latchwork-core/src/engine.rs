@@ -8,6 +8,7 @@
 mod error;
 mod fenced;
 mod incumbent;
+mod ledger;
 mod slots;
 
 use std::{
@@ -21,6 +22,7 @@ pub use error::{EngineError, EngineErrorKind};
 pub(crate) use fenced::FencedHold;
 pub use fenced::{FencedGrant, FencedRelease, FencedReply, FencedRequest};
 pub use incumbent::{IncumbentReply, IncumbentRequest};
+pub use ledger::{ClaimRequest, LedgerReply, LedgerRequest, ReadRequest, RecordRequest};
 pub use slots::{AnnounceReply, AnnounceRequest, Announced, Candidates, SlotsReply, SlotsRequest};
 
 use crate::{
@@ -57,6 +59,9 @@ pub trait Engine: Debug + Send + Sync + 'static {
 
     /// Asks who holds a key, in whichever process.
     fn incumbent(&self, request: IncumbentRequest);
+
+    /// Takes a request for the ledger of ticks.
+    fn ledger(&self, request: LedgerRequest);
 
     /// Tells other processes that this one uses a pool of slots with some limit, and asks which other limits they told.
     fn announce(&self, request: AnnounceRequest);

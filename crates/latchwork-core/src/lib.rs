@@ -11,8 +11,15 @@
 //! - [`fence`] has locks whose holders can run transactions that cannot commit once another holder has begun.
 //! - [`leader`] elects one of the processes that campaign under a name.
 //! - [`shards`] share the parts of some work among the workers that are there.
+//! - [`once`] has work that one of several processes does, once for each tick of a schedule if need be.
 //! - [`xact`] is the other scope: locks that a transaction of the caller's takes, through whichever library.
 //! - [`rate`] limits how often something may happen, over all processes that share a database.
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `cron` | | schedules of cron expressions, in time zones whose rules are built in |
 //!
 //! # Examples
 //!
@@ -44,6 +51,7 @@ mod locks;
 pub mod memory;
 pub mod migrate;
 mod mode;
+pub mod once;
 pub mod rate;
 mod session;
 pub mod shards;
@@ -53,6 +61,7 @@ mod stats;
 #[cfg(test)]
 mod testing;
 mod visit;
+mod wall_clock;
 pub mod xact;
 
 #[cfg(doctest)]
@@ -70,3 +79,4 @@ pub use mode::Mode;
 pub use session::{HoldState, SessionHealth};
 pub use slots::{Permit, Slots};
 pub use stats::Stats;
+pub use wall_clock::WallClock;

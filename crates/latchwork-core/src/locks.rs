@@ -16,6 +16,7 @@ use crate::{
     gate::HandOverBound,
     key::{IntoKey, Key, KeyError, Namespace},
     leader::LeaderBuilder,
+    once::OnceBuilder,
     shards::ShardsBuilder,
     slots::{Slots, SlotsError},
     stats::Stats,
@@ -169,6 +170,28 @@ impl Locks {
         LeaderBuilder::new(Arc::clone(&self.inner), name.into_key(&self.namespace))
     }
 
+    /// Begins work that is done [once](crate::once): here, if nobody else is at it. Nothing happens before
+    /// [`OnceBuilder::run`] is awaited.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use latchwork_core::{Locks, once::Outcome};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = Locks::in_memory();
+    /// match locks.once("send the mails").run(async { "sent" }).await? {
+    ///     Outcome::Ran(done) => println!("{done}"),
+    ///     Outcome::Skipped(why) => println!("skipped: {why}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn once(&self, name: impl IntoKey) -> OnceBuilder {
+        let label = name.label();
+        OnceBuilder::new(Arc::clone(&self.inner), self.at(name), label)
+    }
+
     /// A pool of `limit` slots under one name, shared by all processes that name it: at most `limit` permits at once.
     ///
     /// # Errors
@@ -263,6 +286,15 @@ impl Locks {
         let holders = self.inner.holders();
         self.inner.end_engine().await;
         Err(CloseError::new(holders, limit))
+    }
+
+    pub(crate) fn inner(&self) -> Arc<Inner> {
+        Arc::clone(&self.inner)
+    }
+
+    /// Resolves when the locks are closed.
+    pub(crate) async fn closing(&self) {
+        self.inner.closing().await;
     }
 
     /// A key, and the way to its shard.

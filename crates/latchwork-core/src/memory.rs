@@ -2,6 +2,7 @@
 
 mod engine;
 mod fenced;
+mod ledger;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -12,9 +13,11 @@ use std::{
 };
 
 use engine::MemoryEngine;
+use ledger::Ledger;
 use state::{Granted, State};
 
 use crate::{
+    WallClock,
     engine::Grant,
     key::Key,
     leader::Incumbent,
@@ -48,6 +51,18 @@ impl MemoryServer {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// As [`MemoryServer::new`], where the server's own time of day, which ticks are compared with, is that of a clock.
+    #[must_use]
+    pub fn on_clock(clock: WallClock) -> Self {
+        let shared = Shared {
+            ledger: Mutex::new(Ledger::on_clock(clock)),
+            ..Shared::default()
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     /// A further session of this server, with a gate in front of it.
@@ -93,6 +108,7 @@ struct Shared {
     fenced_queues: Mutex<HashMap<Key, VecDeque<u64>>>,
     /// Who has them, by session.
     incumbents: Mutex<HashMap<u64, Incumbent>>,
+    ledger: Mutex<Ledger>,
 }
 
 impl Shared {

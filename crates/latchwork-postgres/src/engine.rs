@@ -6,7 +6,7 @@ use latchwork_core::{
     Clock, Key,
     engine::{
         AcquireRequest, AnnounceRequest, Attempt, Engine, EngineError, EngineErrorKind, EngineEvents, FencedRequest,
-        IncumbentRequest, ReleaseRequest, SlotsRequest,
+        IncumbentRequest, LedgerRequest, ReleaseRequest, SlotsRequest,
     },
 };
 use tokio::sync::oneshot;
@@ -108,6 +108,13 @@ impl Engine for PostgresEngine {
         }
         let inquiry = Inquiry::Incumbent(request);
         self.shared.primary().inbox.push(|work| work.inquiries.push(inquiry));
+    }
+
+    fn ledger(&self, request: LedgerRequest) {
+        if let Some(error) = self.refusal(false) {
+            return request.fail(error);
+        }
+        self.shared.ledger.ask(&self.shared, request);
     }
 
     fn announce(&self, request: AnnounceRequest) {

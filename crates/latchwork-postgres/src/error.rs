@@ -76,6 +76,9 @@ pub enum StatementError {
         /// What the server says.
         source: DriverError,
     },
+    /// The server has answered something that is not an answer of ours.
+    #[error("the server's answer can't be read; is this PostgreSQL?")]
+    Unreadable,
     /// Anything else.
     #[error("the server reports an error")]
     Server {
@@ -111,7 +114,7 @@ impl StatementError {
             Self::TablesMissing { .. } | Self::TablesForbidden { .. } => EngineErrorKind::Setup,
             Self::Silent { .. } => EngineErrorKind::Unavailable,
             Self::SessionEnded { .. } => EngineErrorKind::ConnectionLost,
-            Self::Cancelled { .. } | Self::Server { .. } => EngineErrorKind::Failed,
+            Self::Cancelled { .. } | Self::Unreadable | Self::Server { .. } => EngineErrorKind::Failed,
         }
     }
 

@@ -6,7 +6,7 @@
 //! [`Locks`](latchwork_core::Locks) that everything else uses.
 //!
 //! [`Postgres::rate_limits`] gives rate limits that all processes share. They need a table, which [`schema`] makes;
-//! nothing else does.
+//! and so do the ticks of [`Locks::once`](latchwork_core::Locks::once); nothing else does.
 //!
 //! # Features
 //!
@@ -47,6 +47,7 @@ mod in_flight;
 mod inbox;
 mod incumbent;
 pub mod inspect;
+mod ledger;
 mod link;
 mod lock_session;
 mod options;

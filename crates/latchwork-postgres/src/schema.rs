@@ -1,7 +1,8 @@
 //! The tables of latchwork.
 //!
-//! Locks, slots and leaders need no table. Rate limits need `latchwork.rate_limits`, and HTTP idempotency needs
-//! `latchwork.idempotency`; nothing else looks for a table, or fails without one.
+//! Locks, slots and leaders need no table. Rate limits need `latchwork.rate_limits`, HTTP idempotency
+//! `latchwork.idempotency`, and the ticks of `Locks::once` and of schedulers `latchwork.ticks`; nothing else looks for a
+//! table, or fails without one.
 //!
 //! There are two ways to make them, and they may be mixed:
 //!
@@ -14,6 +15,7 @@
 //! | `latchwork.schema_version` | logged | one row: the version of the tables |
 //! | `latchwork.rate_limits` | unlogged | one row for each key and its quotas that was charged lately: its theoretical arrival times. Empty after a crash of the server or a failover: limits begin afresh |
 //! | `latchwork.idempotency` | logged | one row for each idempotency key: the stored response |
+//! | `latchwork.ticks` | logged | one row for each job that runs by ticks: the last tick that was claimed, when, by whom, and how it ended |
 //!
 //! # Privileges
 //!
@@ -61,6 +63,7 @@ const IS_THERE: &str = "SELECT pg_catalog.to_regclass('latchwork.schema_version'
 const READ: &str = "SELECT v.version, \
      pg_catalog.to_regclass('latchwork.rate_limits') IS NOT NULL \
      AND pg_catalog.to_regclass('latchwork.idempotency') IS NOT NULL \
+     AND pg_catalog.to_regclass('latchwork.ticks') IS NOT NULL \
      FROM latchwork.schema_version AS v";
 
 /// The SQL that makes the tables, as one statement. It may run inside a transaction of a migration tool, or on its own;

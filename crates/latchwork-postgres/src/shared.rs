@@ -23,6 +23,7 @@ use crate::{
     error::{StatementError, unreachable},
     fenced::FencedPool,
     identity::Identity,
+    ledger::Ledger,
     link::{Link, OnSilence},
     lock_session::LockSession,
     options::{PostgresOptions, Timing},
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) waits: Arc<Waits>,
     pub(crate) waiters: WaiterPool,
     pub(crate) fenced: FencedPool,
+    pub(crate) ledger: Ledger,
     primary: OnceLock<Arc<LockSession>>,
     further: Mutex<Vec<Arc<LockSession>>>,
     /// Until when no further session is opened, because one could not connect.
@@ -90,6 +92,7 @@ impl Shared {
             waits: Arc::new(Waits::default()),
             waiters: WaiterPool::new(options.waiter_sessions),
             fenced: FencedPool::new(options.fenced_sessions),
+            ledger: Ledger::default(),
             primary: OnceLock::new(),
             further: Mutex::default(),
             runtime,
@@ -252,6 +255,7 @@ impl Shared {
         }
         self.waiters.close();
         self.fenced.close();
+        self.ledger.close();
     }
 
     /// Resolves when all tasks have ended.

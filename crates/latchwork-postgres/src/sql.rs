@@ -195,6 +195,15 @@ pub(crate) const TERM: &str = "BEGIN; SET LOCAL synchronous_commit = on; \
 /// Shows the session to others under another name.
 pub(crate) const SHOW_AS: &str = "SELECT pg_catalog.set_config('application_name', $1, false)";
 
+/// The last run of a job.
+pub(crate) const LAST_RUN: &str = "SELECT r.name, r.tick, r.claimed_by, r.claimed_at, r.ended_at, r.outcome \
+     FROM latchwork.ticks AS r WHERE r.key OPERATOR(pg_catalog.=) $1";
+
+/// Has the server end a statement that is held up, as by a table that somebody has locked.
+pub(crate) fn end_what_is_held_up(limit: Duration) -> String {
+    format!("SET statement_timeout = '{}ms'", limit.as_millis().max(1))
+}
+
 /// Who holds a key exclusively.
 pub(crate) const INCUMBENT: &str = "SELECT a.application_name, pg_catalog.host(a.client_addr) \
      FROM pg_catalog.pg_locks l LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid \

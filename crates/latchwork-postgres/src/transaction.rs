@@ -12,6 +12,7 @@
 
 #[cfg(feature = "deadpool")]
 mod deadpool;
+mod tick;
 mod wait;
 
 use std::fmt;
@@ -25,11 +26,12 @@ use latchwork_core::{
     fence::Fence,
     xact::{FencedLimits, XactRequest, XactWait},
 };
-use tokio_postgres::Client;
+use tokio_postgres::{Client, SimpleQueryMessage};
 
 #[cfg(feature = "deadpool")]
 pub use deadpool::{DeadpoolTx, LockedTransactionExt, OnRuntime, PooledTx};
 pub use latchwork_core::xact::{KeySet, XactLockError};
+pub use tick::TickExt;
 
 /// Locks on an open transaction. Implemented for the transactions of the driver and of its pools; nobody else can.
 ///
@@ -210,4 +212,12 @@ impl fmt::Debug for XactLockWait<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("XactLockWait").finish_non_exhaustive()
     }
+}
+
+/// The text in the first column of the first row.
+pub(crate) fn first_text(messages: &[SimpleQueryMessage]) -> Option<String> {
+    messages.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.try_get(0).ok().flatten().map(str::to_owned),
+        _ => None,
+    })
 }

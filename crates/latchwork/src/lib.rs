@@ -1,5 +1,5 @@
 #![cfg_attr(
-    any(not(doctest), all(feature = "axum", feature = "deadpool")),
+    any(not(doctest), all(feature = "axum", feature = "cron", feature = "deadpool")),
     doc = include_str!("../README.md")
 )]
 
@@ -8,7 +8,8 @@ pub use latchwork_actix as actix;
 pub use latchwork_core::{
     Acquire, AcquireBuilder, AcquireError, Clock, ClockHand, CloseError, EngineCause, Guard, HandOverBound, HoldState,
     Key, Locks, LocksOptions, Lost, Mode, Moment, Namespace, Permit, ReleaseError, SessionHealth, Slots, Stats,
-    TryAcquire, WaitMethod, engine, fence, key, keys, leader, memory, migrate, rate, shards, slots, xact,
+    TryAcquire, WaitMethod, WallClock, engine, fence, key, keys, leader, memory, migrate, once, rate, shards, slots,
+    xact,
 };
 #[cfg(feature = "diesel")]
 pub use latchwork_diesel as diesel;

@@ -16,6 +16,7 @@ mod leader;
 mod libraries;
 mod losses;
 mod migrations;
+mod once;
 mod onlooker;
 mod outages;
 mod quiet;

@@ -37,12 +37,20 @@ pub trait IntoKey: sealed::Sealed {
 
 mod sealed {
     #[expect(unnameable_types, reason = "what seals the trait")]
-    pub trait Sealed {}
+    pub trait Sealed {
+        /// The name as people read it, its parts between slashes; the number of a key.
+        fn label(&self) -> String;
+    }
 }
 
 macro_rules! into_key {
-    ($([$($generics:tt)*] $given:ty: |$value:ident, $namespace:ident| $make:expr;)+) => {$(
-        impl<$($generics)*> sealed::Sealed for $given {}
+    ($([$($generics:tt)*] $given:ty: |$value:ident, $namespace:ident| $make:expr, $label:expr;)+) => {$(
+        impl<$($generics)*> sealed::Sealed for $given {
+            fn label(&self) -> String {
+                let $value = self;
+                $label
+            }
+        }
 
         impl<$($generics)*> IntoKey for $given {
             fn into_key(self, $namespace: &Namespace) -> Result<Key, KeyError> {
@@ -54,22 +62,22 @@ macro_rules! into_key {
 }
 
 into_key! {
-    [] Key: |key, _namespace| Ok(key);
-    [] &Key: |key, _namespace| Ok(*key);
-    [] &str: |name, namespace| namespace.key(name);
-    [] &String: |name, namespace| namespace.key(name);
-    [] String: |name, namespace| namespace.key(&name);
-    [] &[&str]: |parts, namespace| namespace.key_of(parts);
-    [const N: usize] [&str; N]: |parts, namespace| namespace.key_of(&parts);
-    [const N: usize] &[&str; N]: |parts, namespace| namespace.key_of(parts);
-    [] (&str, &str): |pair, namespace| namespace.key_of(&[pair.0, pair.1]);
-    [] (&str, &String): |pair, namespace| namespace.key_of(&[pair.0, pair.1]);
-    [] (&str, String): |pair, namespace| namespace.key_of(&[pair.0, &pair.1]);
+    [] Key: |key, _namespace| Ok(key), key.to_string();
+    [] &Key: |key, _namespace| Ok(*key), key.to_string();
+    [] &str: |name, namespace| namespace.key(name), (*name).to_owned();
+    [] &String: |name, namespace| namespace.key(name), (*name).clone();
+    [] String: |name, namespace| namespace.key(&name), name.clone();
+    [] &[&str]: |parts, namespace| namespace.key_of(parts), parts.join("/");
+    [const N: usize] [&str; N]: |parts, namespace| namespace.key_of(&parts), parts.join("/");
+    [const N: usize] &[&str; N]: |parts, namespace| namespace.key_of(parts), parts.join("/");
+    [] (&str, &str): |pair, namespace| namespace.key_of(&[pair.0, pair.1]), [pair.0, pair.1].join("/");
+    [] (&str, &String): |pair, namespace| namespace.key_of(&[pair.0, pair.1]), [pair.0, pair.1].join("/");
+    [] (&str, String): |pair, namespace| namespace.key_of(&[pair.0, &pair.1]), [pair.0, &pair.1].join("/");
 }
 
 macro_rules! kind_and_number {
     ($($number:ty)+) => {into_key! {$(
-        [] (&str, $number): |pair, namespace| namespace.key_of(&[pair.0, &pair.1.to_string()]);
+        [] (&str, $number): |pair, namespace| namespace.key_of(&[pair.0, &pair.1.to_string()]), format!("{}/{}", pair.0, pair.1);
     )+}};
 }
 

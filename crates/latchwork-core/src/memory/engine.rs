@@ -16,7 +16,7 @@ use crate::{
     clock::{Clock, Moment},
     engine::{
         AcquireRequest, AnnounceRequest, Announced, Attempt, Engine, EngineError, EngineErrorKind, EngineEvents,
-        FencedRequest, Grant, IncumbentRequest, ReleaseRequest, SlotsRequest,
+        FencedRequest, Grant, IncumbentRequest, LedgerRequest, ReleaseRequest, SlotsRequest,
     },
     key::Key,
     leader::Incumbent,
@@ -201,6 +201,13 @@ impl Engine for MemoryEngine {
         });
         drop(incumbents);
         request.reply.send(Ok(incumbent));
+    }
+
+    fn ledger(&self, request: LedgerRequest) {
+        if self.is_closed() {
+            return request.fail(EngineError::new(EngineErrorKind::Closed));
+        }
+        lock(&self.shared.ledger).take(request, &identity(self.session().id()));
     }
 
     fn announce(&self, request: AnnounceRequest) {

@@ -12,7 +12,7 @@ use crate::{
     clock::{Clock, ClockHand, Moment},
     engine::{
         AcquireRequest, AnnounceRequest, Attempt, Engine, EngineError, EngineErrorKind, EngineEvents, FencedRequest,
-        Grant, IncumbentRequest, ReleaseRequest, SlotsRequest,
+        Grant, IncumbentRequest, LedgerRequest, ReleaseRequest, SlotsRequest,
     },
     key::Key,
     locks::lock,
@@ -167,6 +167,8 @@ impl Engine for ScriptedEngine {
     fn acquire_fenced(&self, _: FencedRequest) {}
 
     fn incumbent(&self, _: IncumbentRequest) {}
+
+    fn ledger(&self, _: LedgerRequest) {}
 
     fn announce(&self, _: AnnounceRequest) {}
 

@@ -9,7 +9,7 @@ use latchwork_core::{
     Clock, Key, Locks, LocksOptions,
     engine::{
         AcquireRequest, AnnounceRequest, Engine, EngineError, EngineErrorKind, EngineEvents, FencedRequest,
-        IncumbentRequest, ReleaseRequest, SlotsRequest,
+        IncumbentRequest, LedgerRequest, ReleaseRequest, SlotsRequest,
     },
 };
 use tokio::sync::oneshot;
@@ -75,6 +75,8 @@ impl Engine for Dead {
     }
 
     fn incumbent(&self, _: IncumbentRequest) {}
+
+    fn ledger(&self, _: LedgerRequest) {}
 
     fn announce(&self, _: AnnounceRequest) {}
 

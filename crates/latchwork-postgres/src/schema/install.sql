@@ -50,5 +50,20 @@ BEGIN
     );
     CREATE INDEX idempotency_expires_at ON latchwork.idempotency (expires_at);
   END IF;
+
+  -- One row for each job that runs by ticks: the last tick that was claimed, and what came of it. The number of the claim
+  -- tells it from others on the same tick. Room on the page, so that a run changes no index.
+  IF pg_catalog.to_regclass('latchwork.ticks') IS NULL THEN
+    CREATE TABLE latchwork.ticks (
+      key pg_catalog.int8 PRIMARY KEY,
+      name pg_catalog.text NOT NULL,
+      tick pg_catalog.timestamptz NOT NULL,
+      claim pg_catalog.int8 NOT NULL,
+      claimed_by pg_catalog.text NOT NULL,
+      claimed_at pg_catalog.timestamptz NOT NULL,
+      ended_at pg_catalog.timestamptz,
+      outcome pg_catalog.text
+    ) WITH (fillfactor = 50);
+  END IF;
 END
 $latchwork$;

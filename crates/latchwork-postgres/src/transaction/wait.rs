@@ -2,7 +2,9 @@
 
 use latchwork_core::xact::{XactLockError, XactRequest, XactStatement, XactWait};
 use tokio::time::timeout;
-use tokio_postgres::{Client, Error, SimpleQueryMessage};
+use tokio_postgres::{Client, Error};
+
+use super::first_text;
 
 pub(super) fn attempt(client: &Client, request: XactRequest) -> impl Future<Output = Result<bool, XactLockError>> {
     run(client, XactWait::attempt(request))
@@ -36,11 +38,7 @@ async fn send(client: &Client, statement: &XactStatement, wait: &XactWait) -> Re
         }
         Err(_) => return Err(wait.no_answer()),
     };
-    let answer = messages.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.try_get(0).ok().flatten(),
-        _ => None,
-    });
-    answer.map(str::to_owned).ok_or_else(|| wait.no_answer())
+    first_text(&messages).ok_or_else(|| wait.no_answer())
 }
 
 fn is_broken(error: &Error) -> bool {

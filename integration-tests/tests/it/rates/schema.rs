@@ -13,7 +13,7 @@ const TABLES: &str = "SELECT string_agg(relname || relpersistence::text || relki
 async fn assert_whole(onlooker: &Onlooker) {
     assert_eq!(schema::check(&onlooker.0).await.unwrap(), SchemaState::Right);
     let tables = "idempotencypr idempotency_expires_atpi idempotency_pkeypi rate_limitsur rate_limits_pkeyui \
-         schema_versionpr schema_version_pkeypi";
+         schema_versionpr schema_version_pkeypi tickspr ticks_pkeypi";
     assert_eq!(onlooker.value(TABLES).await, tables);
     assert_eq!(
         onlooker.number("SELECT count(*) FROM latchwork.schema_version").await,

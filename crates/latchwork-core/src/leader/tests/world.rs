@@ -14,7 +14,7 @@ use crate::{
     clock::{Clock, Moment},
     engine::{
         AcquireRequest, AnnounceRequest, Engine, EngineError, EngineErrorKind, EngineEvents, FencedGrant,
-        FencedRelease, FencedRequest, IncumbentRequest, ReleaseRequest, SlotsRequest,
+        FencedRelease, FencedRequest, IncumbentRequest, LedgerRequest, ReleaseRequest, SlotsRequest,
     },
     fence::{Fence, Term},
     key::Key,
@@ -265,6 +265,8 @@ impl Engine for SimulatedEngine {
     }
 
     fn incumbent(&self, _: IncumbentRequest) {}
+
+    fn ledger(&self, _: LedgerRequest) {}
 
     fn announce(&self, _: AnnounceRequest) {}
 

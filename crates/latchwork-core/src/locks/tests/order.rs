@@ -13,7 +13,7 @@ use crate::{
     clock::Clock,
     engine::{
         AcquireRequest, AnnounceRequest, Attempt, Engine, EngineError, EngineEvents, FencedRequest, Grant,
-        IncumbentRequest, ReleaseRequest, SlotsRequest,
+        IncumbentRequest, LedgerRequest, ReleaseRequest, SlotsRequest,
     },
     key::Key,
     locks::lock,
@@ -101,6 +101,8 @@ impl Engine for Watching {
     fn acquire_fenced(&self, _: FencedRequest) {}
 
     fn incumbent(&self, _: IncumbentRequest) {}
+
+    fn ledger(&self, _: LedgerRequest) {}
 
     fn announce(&self, _: AnnounceRequest) {}
 

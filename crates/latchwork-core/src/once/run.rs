@@ -1,0 +1,146 @@
+//! One run: the work, the lock that it has, and what is noted of it, however it ends.
+
+use std::{error::Error, future::pending, time::Duration};
+
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep, sleep_until},
+};
+use tracing::warn;
+
+use super::{OnceError, RunEnd, TickClaim, ledger::Ledger};
+use crate::{Guard, Lost, ReleaseError};
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Limits {
+    pub(super) hold_at_least: Duration,
+    pub(super) max_run: Option<Duration>,
+}
+
+/// A run that has begun. Dropped, it is given up.
+pub(super) struct Run {
+    guard: Option<Guard>,
+    /// Until when the lock is kept.
+    kept_until: Option<Instant>,
+    max_run: Option<Duration>,
+    /// Where the end is to be noted.
+    unrecorded: Option<(Ledger, TickClaim)>,
+}
+
+impl Run {
+    pub(super) fn new(guard: Guard, unrecorded: Option<(Ledger, TickClaim)>, limits: Limits) -> Self {
+        let now = Instant::now();
+        let kept_until =
+            (!limits.hold_at_least.is_zero()).then(|| now.checked_add(limits.hold_at_least).unwrap_or(now + LONG));
+        Self {
+            guard: Some(guard),
+            kept_until,
+            max_run: limits.max_run,
+            unrecorded,
+        }
+    }
+
+    /// Runs the work to its end, or drops it.
+    pub(super) async fn work<F: Future>(
+        self,
+        work: F,
+        judge: impl FnOnce(&F::Output) -> RunEnd,
+    ) -> Result<F::Output, OnceError> {
+        let guard = self.guard.as_ref().expect("it is there until the run has ended");
+        let (key, lost) = (guard.key(), guard.lost());
+        let ended = tokio::select! {
+            biased;
+            () = lost => Err(OnceError::Lost(Lost::new(key))),
+            value = work => Ok(value),
+            limit = overrun(self.max_run) => Err(OnceError::Overran { key, limit }),
+        };
+        match &ended {
+            Ok(value) => self.end(judge(value)).await,
+            Err(OnceError::Lost(_)) => {
+                warn!(target: "latchwork::once", %key, "a job was stopped: its lock was lost");
+                self.end_lost();
+            }
+            Err(_) => {
+                warn!(target: "latchwork::once", %key, limit = ?self.max_run, "a job was stopped: it was not done in time");
+                self.end(RunEnd::Overran).await;
+            }
+        }
+        ended
+    }
+
+    async fn end(mut self, end: RunEnd) {
+        if let Some((ledger, claim)) = self.unrecorded.take()
+            && let Err(error) = ledger.record(&claim, end).await
+        {
+            let error: &dyn Error = &error;
+            warn!(target: "latchwork::once", key = %claim.key(), error, "the end of a run was not noted");
+        }
+        if self.is_kept() {
+            return;
+        }
+        if let Some(guard) = self.guard.take()
+            && let Err(error) = guard.release().await
+        {
+            tell(&error);
+        }
+    }
+
+    /// Nobody is kept waiting for a database that may be away.
+    fn end_lost(mut self) {
+        self.record(RunEnd::Lost);
+        drop(self.guard.take());
+    }
+
+    fn record(&mut self, end: RunEnd) {
+        if let Some((ledger, claim)) = self.unrecorded.take() {
+            // It is on its way.
+            drop(ledger.record(&claim, end));
+        }
+    }
+
+    fn is_kept(&self) -> bool {
+        self.kept_until.is_some_and(|until| Instant::now() < until)
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.record(RunEnd::Dropped);
+        let (Some(guard), Some(until), true) = (self.guard.take(), self.kept_until, self.is_kept()) else {
+            return;
+        };
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(keep(guard, until));
+        }
+    }
+}
+
+/// Keeps the lock, for as long as there is something to keep.
+async fn keep(guard: Guard, until: Instant) {
+    tokio::select! {
+        () = guard.lost() => {}
+        () = sleep_until(until) => {}
+    }
+    if let Err(error) = guard.release().await {
+        tell(&error);
+    }
+}
+
+/// Resolves to the limit when it has run out.
+async fn overrun(limit: Option<Duration>) -> Duration {
+    match limit {
+        Some(limit) => {
+            sleep(limit).await;
+            limit
+        }
+        None => pending().await,
+    }
+}
+
+fn tell(error: &ReleaseError) {
+    let error: &dyn Error = error;
+    warn!(target: "latchwork::once", error, "the lock of a job was not held to the end");
+}
+
+/// As good as for ever.
+const LONG: Duration = Duration::from_secs(100 * 365 * 86_400);

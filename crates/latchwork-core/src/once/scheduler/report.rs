@@ -1,0 +1,17 @@
+use std::{sync::Arc, time::SystemTime};
+
+use crate::once::{LastRun, OnceError};
+
+/// What is known of a job.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct JobReport {
+    /// Its name.
+    pub name: String,
+    /// Its last run, on whichever node; `None` if there was none yet.
+    pub last: Option<LastRun>,
+    /// When it is due next, without its jitter; `None` if never again.
+    pub next: Option<SystemTime>,
+    /// Why this process could not run it when it was due last; `None` if it could, or another did.
+    pub failure: Option<Arc<OnceError>>,
+}
