@@ -153,7 +153,12 @@ where
             if !is_wanted() {
                 return Ok(None);
             }
-            transaction(&mut pool.connection()?, &is_wanted)
+            let mut connection = pool.connection()?;
+            // It may have been waited for.
+            if !is_wanted() {
+                return Ok(None);
+            }
+            transaction(&mut connection, &is_wanted)
         });
         match ran.await.map_err(JoinError::try_into_panic) {
             Ok(ended) => ended,

@@ -1,10 +1,11 @@
 //! The statements around a lock. What goes together goes in one simple query, so none has parameters.
 
-/// On a connection that somebody left in a transaction BEGIN only warns. The level can only be changed before the first query
-/// of a transaction, and outside of savepoints; since one of the two changes it, this fails where something was done already.
-/// The setting goes with the transaction, whoever ends it.
-pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; \
-     SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL latchwork.transaction = 'open'";
+/// On a connection that somebody left in a transaction BEGIN only warns, and this has to fail: a transaction that was begun by
+/// this message is as old as the message, and no number is `left open`. The setting goes with the transaction, whoever ends
+/// it.
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL latchwork.transaction = 'open'; \
+     SELECT (CASE WHEN pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp() \
+     THEN '1' ELSE 'latchwork: left open' END)::pg_catalog.int4";
 
 /// What tells the transaction from all others in the server. It is asked with the first request for the lock, since sqlx
 /// throws away what BEGIN is answered.

@@ -54,8 +54,9 @@ impl FencedBuilder {
         }
     }
 
-    /// Waits for at most `limit`. It covers everything: a connection, its age, the queue in the server, and the
-    /// transactions of the last holder. It runs from the first poll.
+    /// Waits for at most `limit`. It covers everything: a connection, its age of 5 s by default, the queue in the server, and
+    /// the transactions of the last holder. It runs from the first poll. Zero makes exactly one attempt, which succeeds only
+    /// on a connection that is old enough.
     pub fn within(self, limit: Duration) -> AcquireFenced {
         self.build(Some(limit))
     }
@@ -121,7 +122,10 @@ impl AcquireFenced {
         inner.engine.acquire_fenced(request);
         Asked {
             answer,
-            timer: limit.map(|limit| Box::pin(sleep(limit))),
+            // One attempt is the engine's to make, which takes as long as it takes.
+            timer: limit
+                .filter(|limit| !limit.is_zero())
+                .map(|limit| Box::pin(sleep(limit))),
         }
     }
 

@@ -8,7 +8,7 @@ use super::namespace::MIN_SECRET_LEN;
 #[non_exhaustive]
 pub enum KeyError {
     /// The name has no part, or only empty ones.
-    #[error("the name of a lock is empty: pass a name that says what is locked, such as \"order/42\"")]
+    #[error("the name of a lock is empty: pass a name that says what is locked, such as \"nightly-report\"")]
     EmptyName,
     /// The name is longer than [`MAX_NAME_LEN`].
     #[error(

@@ -101,6 +101,8 @@ impl Campaign {
     /// Leads, from a grant to its end and until the work has returned.
     async fn lead(&self, guard: FencedGuard, number: u64, wishes: &mut watch::Receiver<Wishes>) {
         let leading = Leading::new(number, &guard);
+        // Before the guard, if this is dropped midway.
+        let _ends = leading.end_on_drop();
         let (key, term) = (tracing::field::display(self.key), leading.term());
         info!(target: "latchwork::leader", key = &key, %term, "leads");
         self.office.leads(&leading, LeaderState::Leader(term));

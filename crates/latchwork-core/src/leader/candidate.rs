@@ -105,12 +105,17 @@ impl Candidate {
     /// then. It is not dropped. The lock of a leadership that was resigned is kept until the work has returned. Work that
     /// is told to pause while its leadership is in doubt waits for [`Leading::confirmed`] between its steps.
     ///
+    /// The candidate's own task is one of the runtime that [`campaign`](super::LeaderBuilder::campaign) was called in. If that
+    /// runtime ends, the lock is given up at once, and work elsewhere is cancelled and not waited for.
+    ///
     /// Returns the work's value if it returned without having been cancelled, and resigns then; `None` once the
     /// candidate is shut down.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future drops the work. The process leads on until it resigns or the candidate is dropped.
+    /// Dropping the future drops the work midway, as a `select!` does with whatever loses: to end in order, call
+    /// [`shutdown`](Self::shutdown) and go on waiting for this. The process leads on until it resigns or the candidate is
+    /// dropped.
     pub async fn run<T, W>(&self, mut work: impl FnMut(Leading, CancellationToken) -> W) -> Option<T>
     where
         W: Future<Output = T>,
@@ -150,7 +155,10 @@ impl Candidate {
         self.shared.office.set_eligible(eligible);
     }
 
-    /// Resigns and campaigns no more. Resolves when the work has returned and the lock is given up.
+    /// Resigns and campaigns no more. Resolves when the work has returned and the lock is given up; a server that does not
+    /// answer is waited for until its session is given up, for 15 s by default.
+    ///
+    /// By the call itself [`is_leader`](Self::is_leader) is false and the work is cancelled.
     ///
     /// # Cancel safety
     ///

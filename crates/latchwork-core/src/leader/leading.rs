@@ -1,7 +1,7 @@
 use std::{fmt, sync::Arc};
 
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     Lost,
@@ -107,6 +107,11 @@ impl Leading {
         let at_work = AtWork(Arc::clone(&self.tenure));
         // After it was counted: whoever ends this looks at the count afterwards.
         (!self.tenure.ended.is_cancelled()).then(|| (at_work, self.tenure.ended.clone()))
+    }
+
+    /// Ends this when it is dropped.
+    pub(super) fn end_on_drop(&self) -> DropGuard {
+        self.tenure.ended.clone().drop_guard()
     }
 
     pub(super) fn end(&self) {

@@ -142,6 +142,9 @@ impl Office {
     }
 
     pub(super) fn close(&self) {
+        if let Some(leading) = self.leading() {
+            leading.end();
+        }
         self.wishes.send_modify(|wishes| wishes.closed = true);
     }
 

@@ -14,6 +14,7 @@ use super::{
     engine::{MemoryEngine, begin_session, identity},
 };
 use crate::{
+    clock::Clock,
     engine::{EngineError, EngineErrorKind, FencedGrant, FencedRelease, FencedRequest},
     fence::{Fence, Term},
     key::Key,
@@ -57,7 +58,8 @@ impl Waits {
     async fn run(self, mut request: FencedRequest) {
         loop {
             if !self.until_vacant(&mut request).await {
-                return;
+                // Whoever asked may have gone.
+                return request.reply.send(Ok(None));
             }
             if !self.campaign_delay.is_zero() {
                 self.place.leave();
@@ -81,13 +83,16 @@ impl Waits {
         }
     }
 
-    /// Waits until the key is there for this one; false if nobody wants that any more.
+    /// Waits until the key is there for this one; false if nobody wants that any more, or its time is up.
     async fn until_vacant(&self, request: &mut FencedRequest) -> bool {
         self.place.take();
         while !self.is_vacant() {
             if self.engine.upgrade().is_none_or(|engine| engine.is_closed()) {
                 // To be told so.
                 return true;
+            }
+            if Clock::system().now() >= request.until {
+                return false;
             }
             tokio::select! {
                 () = request.reply.abandoned() => return false,

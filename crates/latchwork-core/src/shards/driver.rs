@@ -1,6 +1,14 @@
 //! The task of a worker.
 
-use std::{error::Error, pin::pin, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{
     sync::mpsc,
@@ -34,9 +42,26 @@ pub(super) struct Driver {
 }
 
 struct Gained {
+    revocation: Arc<Revocation>,
+    dropped: CancellationToken,
+}
+
+/// Wants a shard given up, and tells so once.
+struct Revocation {
     index: u32,
     revoked: CancellationToken,
-    dropped: CancellationToken,
+    is_told: AtomicBool,
+    events: mpsc::UnboundedSender<ShardEvent>,
+}
+
+impl Revocation {
+    fn revoke(&self) {
+        if !self.is_told.swap(true, Ordering::AcqRel) {
+            self.revoked.cancel();
+            // Nobody may listen any more.
+            let _ = self.events.send(ShardEvent::Lost(self.index));
+        }
+    }
 }
 
 enum End {
@@ -99,13 +124,11 @@ impl Driver {
             return interval;
         };
         self.give_up(share);
+        // Held until all others were asked for.
+        let mut aside = Vec::new();
         while self.gained.len() < share {
             match self.slots.try_acquire().await {
-                Ok(Some(permit)) => {
-                    if !self.gain(permit) {
-                        break;
-                    }
-                }
+                Ok(Some(permit)) => aside.extend(self.gain(permit)),
                 // Others have to give them up first.
                 Ok(None) => return interval / LOOKS_WHILE_LACKING,
                 Err(error) => {
@@ -133,48 +156,54 @@ impl Driver {
 
     /// Wants the newest given up, until so many are left.
     fn give_up(&self, share: usize) {
-        let kept = (0..self.gained.len()).filter(|at| !self.gained[*at].revoked.is_cancelled());
-        let newest: Vec<_> = kept.skip(share).collect();
-        newest.into_iter().rev().for_each(|at| self.revoke(at));
+        let kept = self.gained.iter().map(|gained| &gained.revocation);
+        let kept: Vec<_> = kept.filter(|kept| !kept.revoked.is_cancelled()).collect();
+        kept.into_iter().skip(share).rev().for_each(|newest| newest.revoke());
     }
 
-    /// Hands a shard out. One whose last value is still there goes back, and false says so.
-    fn gain(&mut self, permit: Permit) -> bool {
+    /// Hands a shard out. One whose last value is still there comes back.
+    fn gain(&mut self, permit: Permit) -> Option<Permit> {
         let index = permit.slot();
-        if self.gained.iter().any(|gained| gained.index == index) {
-            return false;
+        if self.gained.iter().any(|gained| gained.revocation.index == index) {
+            return Some(permit);
         }
         let (revoked, dropped) = (CancellationToken::new(), CancellationToken::new());
+        let revocation = Arc::new(Revocation {
+            index,
+            revoked: revoked.clone(),
+            is_told: AtomicBool::new(false),
+            events: self.events.clone(),
+        });
         let lost = permit.lost();
         self.ends.spawn({
-            let dropped = dropped.clone();
+            let (dropped, revocation) = (dropped.clone(), Arc::clone(&revocation));
             async move {
                 tokio::select! {
                     biased;
                     () = dropped.cancelled() => (index, End::Dropped),
-                    () = lost => (index, End::Lost),
+                    () = lost => {
+                        // At once, whatever the driver waits for.
+                        revocation.revoke();
+                        (index, End::Lost)
+                    }
                 }
             }
         });
-        let shard = Shard::new(permit, revoked.clone(), dropped.clone());
-        self.gained.push(Gained {
-            index,
-            revoked,
-            dropped,
-        });
+        let shard = Shard::new(permit, revoked, dropped.clone());
+        self.gained.push(Gained { revocation, dropped });
         // If nobody listens any more, it is given up at once.
         let _ = self.events.send(ShardEvent::Gained(shard));
-        true
+        None
     }
 
     /// Follows a shard that was lost or whose value was dropped.
     fn ended(&mut self, ended: Result<(u32, End), JoinError>) {
         // The tasks are ours, and do not panic.
         let Ok((index, end)) = ended else { return };
-        let Some(at) = self.gained.iter().position(|gained| gained.index == index) else {
+        let Some(at) = self.gained.iter().position(|gained| gained.revocation.index == index) else {
             return;
         };
-        self.revoke(at);
+        self.gained[at].revocation.revoke();
         match end {
             End::Dropped => drop(self.gained.remove(at)),
             End::Lost => {
@@ -187,21 +216,19 @@ impl Driver {
         }
     }
 
-    /// Wants a shard given up, if that is not so already.
-    fn revoke(&self, at: usize) {
-        let gained = &self.gained[at];
-        if !gained.revoked.is_cancelled() {
-            gained.revoked.cancel();
-            // Nobody may listen any more.
-            let _ = self.events.send(ShardEvent::Lost(gained.index));
-        }
-    }
-
     fn give_marker_back(&mut self) {
         if let Some(grant) = self.held_marker.take() {
             let request = ReleaseRequest::new(self.marker, Mode::Shared, grant, ReleaseReply::default());
             self.inner.engine.release(request);
         }
+    }
+}
+
+impl Drop for Driver {
+    /// Midway, if its runtime ends: the locks may live on.
+    fn drop(&mut self) {
+        self.give_up(0);
+        self.give_marker_back();
     }
 }
 

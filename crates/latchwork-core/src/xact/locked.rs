@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use super::{Cause, KeySet, XactLockError, XactRequest, XactWait};
 use crate::Mode;
@@ -95,15 +95,34 @@ impl<E> LockedError<E> {
         matches!(self, Self::Lock(error) if error.is_timeout())
     }
 
-    /// The body's error, if that was it.
+    /// The body's error, if that was it. So an error that cannot be a source itself, as `anyhow::Error` or a boxed one, joins
+    /// what it was made for.
     ///
     /// # Errors
     ///
-    /// Itself, if it was not.
-    pub fn into_body(self) -> Result<E, Self> {
-        match self {
-            Self::Body(error) => Ok(error),
-            other => Err(other),
-        }
+    /// What went wrong instead.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::error::Error;
+    /// use latchwork_core::xact::LockedError;
+    ///
+    /// type Boxed = Box<dyn Error + Send + Sync>;
+    ///
+    /// fn flat(error: LockedError<Boxed>) -> Boxed {
+    ///     error.into_body().unwrap_or_else(Boxed::from)
+    /// }
+    ///
+    /// assert_eq!(flat(LockedError::Body("out of stock".into())).to_string(), "out of stock");
+    /// ```
+    pub fn into_body(self) -> Result<E, LockedError<Infallible>> {
+        Err(match self {
+            Self::Body(error) => return Ok(error),
+            Self::Begin(cause) => LockedError::Begin(cause),
+            Self::Lock(error) => LockedError::Lock(error),
+            Self::Aborted(cause) => LockedError::Aborted(cause),
+            Self::OutcomeUnknown(cause) => LockedError::OutcomeUnknown(cause),
+        })
     }
 }

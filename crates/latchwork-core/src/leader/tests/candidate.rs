@@ -29,7 +29,9 @@ async fn one_of_two_leads_and_the_other_once_it_resigns() {
     let second = until_leader(&other).await.term().unwrap();
     assert!(second > first);
     assert!(!one.is_leader());
-    other.shutdown().await;
+    let shut_down = other.shutdown();
+    assert!(!other.is_leader(), "by the call itself");
+    shut_down.await;
     assert_eq!(other.state(), LeaderState::Closed);
     let third = until_leader(&one).await.term().unwrap();
     assert!(third > second);
