@@ -8,11 +8,9 @@ use diesel::{
 };
 use latchwork_core::Key;
 
-/// On a connection that somebody left in a transaction BEGIN only warns, and this has to fail: a transaction that was begun by
-/// this message is as old as the message, and no number is `left open`.
-pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
-     SELECT (CASE WHEN pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp() \
-     THEN '1' ELSE 'latchwork: left open' END)::pg_catalog.int4";
+/// On a connection that somebody left in a transaction BEGIN only warns. The level can only be changed before the first query
+/// of a transaction, and outside of savepoints; since one of the two changes it, this fails where something was done already.
+pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION ISOLATION LEVEL READ COMMITTED";
 
 /// COMMIT of an aborted transaction "succeeds", and so does one that has nothing to commit any more: something before it
 /// has to fail. There is no way to read a row here, so in a transaction that is not ours the text is no number, and comes

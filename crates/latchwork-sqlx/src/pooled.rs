@@ -6,7 +6,7 @@ use latchwork_core::{
     sqlstate::Condition,
     xact::{XactLockError, XactWait},
 };
-use sqlx::{AssertSqlSafe, Error, Executor, PgConnection, PgPool, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, Error, Executor, PgConnection, PgPool, Postgres, Transaction, error::DatabaseError};
 use tokio::{
     runtime::{Builder, Handle},
     time::timeout,
@@ -185,10 +185,8 @@ async fn begin_once(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Err
 
 /// Whether BEGIN was refused since there is a transaction already, in order or aborted.
 fn is_left_open(error: &Error) -> bool {
-    matches!(
-        condition(error),
-        Some(Condition::InTransaction | Condition::TransactionAborted)
-    )
+    let says_so = |error: &dyn DatabaseError| error.message().contains(sql::LEFT_OPEN);
+    condition(error) == Some(Condition::TransactionAborted) || error.as_database_error().is_some_and(says_so)
 }
 
 /// Ends a failed transaction that sqlx knows nothing of. Asks first: the server warns of a ROLLBACK outside of one.

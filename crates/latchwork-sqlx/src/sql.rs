@@ -7,6 +7,9 @@ pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL 
      SELECT (CASE WHEN pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp() \
      THEN '1' ELSE 'latchwork: left open' END)::pg_catalog.int4";
 
+/// What the error of [`BEGIN`] says in a transaction that is not new, in whichever language.
+pub(crate) const LEFT_OPEN: &str = "latchwork: left open";
+
 /// What tells the transaction from all others in the server. It is asked with the first request for the lock, since sqlx
 /// throws away what BEGIN is answered.
 pub(crate) const FACTS: &str =

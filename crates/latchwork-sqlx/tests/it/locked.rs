@@ -60,10 +60,16 @@ async fn transactions_that_were_left_open_in_the_pool_are_rolled_back() {
     let cluster = Cluster::start().unwrap();
     let pool = pool(&cluster.url(), 1);
     cluster.psql("CREATE TABLE work (n int)").unwrap();
-    for (left, is_failed) in [("SELECT 1", false), ("SELECT 1/0", true)] {
+    let insert = "BEGIN; INSERT INTO work VALUES (1)";
+    for (begin, left, is_failed) in [
+        (insert, "SELECT 1", false),
+        (insert, "SELECT 1/0", true),
+        // One that has asked nothing yet would not stand out.
+        ("BEGIN READ ONLY", "SET LOCAL app.tenant = '42'", false),
+    ] {
         let mut connection = pool.acquire().await.unwrap();
         // sqlx does not count a transaction that begins like this.
-        connection.execute("BEGIN; INSERT INTO work VALUES (1)").await.unwrap();
+        connection.execute(begin).await.unwrap();
         assert_eq!(connection.execute(left).await.is_err(), is_failed);
         connection.ping().await.unwrap();
         drop(connection);
@@ -74,7 +80,7 @@ async fn transactions_that_were_left_open_in_the_pool_are_rolled_back() {
         work.await.unwrap();
         is_clean(&pool).await;
     }
-    assert_eq!(cluster.psql("SELECT sum(n) FROM work").unwrap(), "200");
+    assert_eq!(cluster.psql("SELECT sum(n) FROM work").unwrap(), "300");
 }
 
 /// What sqlx rolls back is there, so that the server has nothing to warn of.
