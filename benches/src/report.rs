@@ -55,6 +55,7 @@ impl Report {
     }
 
     /// Prints a figure that has no goal, and keeps it under this name.
+    #[cfg(feature = "libraries")]
     pub(crate) fn stated(&mut self, name: &str, value: f64) {
         println!("{name:<36}{value:>12.3}");
         self.figures.insert(name.to_owned(), value);

@@ -2,7 +2,12 @@
 
 use std::{error::Error, io, process::ExitCode};
 
-use latchwork_core::{AcquireError, ReleaseError, key::KeyError, slots::SlotsError};
+use latchwork_core::{
+    AcquireError, ReleaseError,
+    key::KeyError,
+    once::{OnceError, ScheduleError},
+    slots::SlotsError,
+};
 use latchwork_postgres::{ConnectError, config::ConfigError, inspect::InspectError, schema::SchemaError};
 
 /// The exit status of this process.
@@ -115,6 +120,15 @@ impl From<io::Error> for Failure {
     }
 }
 
+impl From<OnceError> for Failure {
+    fn from(error: OnceError) -> Self {
+        match error {
+            OnceError::Acquire(error) => error.into(),
+            error => Self::of(Status::UNAVAILABLE, &error),
+        }
+    }
+}
+
 macro_rules! failures {
     ($($error:ty => $status:ident),+ $(,)?) => {$(
         impl From<$error> for Failure {
@@ -131,6 +145,7 @@ failures! {
     InspectError => UNAVAILABLE,
     KeyError => USAGE,
     ReleaseError => LOST,
+    ScheduleError => USAGE,
     SchemaError => UNAVAILABLE,
     SlotsError => USAGE,
 }

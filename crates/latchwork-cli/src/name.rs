@@ -1,7 +1,7 @@
 //! What is locked, as the command line names it.
 
 use clap::Args;
-use latchwork_core::{Key, Namespace};
+use latchwork_core::{Key, Locks, Namespace, once::OnceBuilder};
 
 use crate::{failure::Failure, tool::Tool};
 
@@ -48,6 +48,17 @@ impl NameArgs {
             Some(tool) => tool.key(&self.parts).map_err(Failure::usage),
             None if self.raw => raw_key(&self.parts),
             None => Ok(self.namespace.namespace()?.key_of(&texts(&self.parts))?),
+        }
+    }
+
+    /// What is done once under this name. The reports of it have the name, or the number of the key where it has parts.
+    pub(crate) fn once(&self, locks: &Locks, key: Key) -> Result<OnceBuilder, Failure> {
+        match &self.parts[..] {
+            [name] if !self.raw && self.compat.is_none() => {
+                let locks = locks.with_namespace(self.namespace.namespace()?);
+                Ok(locks.once(name.as_str()))
+            }
+            _ => Ok(locks.once(key)),
         }
     }
 

@@ -1,9 +1,13 @@
+mod once;
+
 use std::{ffi::OsString, future::Future, pin::Pin, time::Duration};
 
 use clap::Args;
 use latchwork_core::{AcquireError, Guard, Key, Locks, Permit, ReleaseError, fence::FencedGuard, slots::MAX_SLOTS};
 use latchwork_postgres::{Postgres, checks::ExclusionProbe};
 use tokio::time::sleep;
+
+use once::OnceArgs;
 
 use crate::{
     args::duration,
@@ -46,6 +50,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DUR", value_parser = duration)]
     max_run: Option<Duration>,
     #[command(flatten)]
+    once_args: OnceArgs,
+    #[command(flatten)]
     grace: GraceArgs,
     /// Says nothing when others hold the lock
     #[arg(long, short)]
@@ -75,6 +81,9 @@ impl RunArgs {
         };
         let ran = async {
             let locks = self.connect(connection, &work.program()).await?;
+            if self.once_args.is_given() {
+                return self.run_once(&locks, key, &work, &target).await;
+            }
             let Some(held) = self.acquire(&locks, key).await? else {
                 return Ok(self.busy());
             };

@@ -6,6 +6,7 @@ mod elections;
 mod inspection;
 mod keys;
 mod losses;
+mod once;
 mod running;
 mod servers;
 mod signals;
