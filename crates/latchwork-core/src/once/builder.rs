@@ -164,6 +164,8 @@ impl OnceBuilder {
             };
             if let Some(skipped) = skipped {
                 debug!(target: "latchwork::once", %key, "skipped: {skipped}");
+                // Whoever comes next is told of the tick, and not that we are at it.
+                let _ = guard.release().await;
                 return Ok(Outcome::Skipped(skipped));
             }
         }
