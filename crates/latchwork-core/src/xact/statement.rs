@@ -67,7 +67,7 @@ impl XactStatement {
     }
 
     /// What [`ask`](Self::ask) asks, answered by a number of empty rows, for a library that reads none; for
-    /// [`XactWait::answered_by_rows`].
+    /// [`XactWait::answered_by_rows`](super::XactWait::answered_by_rows).
     #[must_use]
     pub fn ask_rows(&self) -> String {
         let place = match &self.answer {
