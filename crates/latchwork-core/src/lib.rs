@@ -52,6 +52,7 @@ pub mod memory;
 pub mod migrate;
 mod mode;
 pub mod once;
+mod pause;
 pub mod rate;
 mod session;
 pub mod shards;

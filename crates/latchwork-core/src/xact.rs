@@ -39,6 +39,7 @@ mod keys;
 mod locked;
 mod request;
 mod retry;
+mod server_side;
 mod sql;
 mod statement;
 mod wait;
@@ -49,6 +50,7 @@ pub use keys::KeySet;
 pub use locked::{LockedError, XactOptions};
 pub use request::{FencedLimits, XactRequest};
 pub use retry::pause_after;
+pub use server_side::ServerSide;
 pub use statement::XactStatement;
 pub use wait::XactWait;
 

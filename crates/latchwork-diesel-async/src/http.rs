@@ -12,7 +12,7 @@ use diesel_async::AsyncPgConnection;
 use diesel_async::pooled_connection::bb8;
 #[cfg(feature = "deadpool")]
 use diesel_async::pooled_connection::deadpool;
-use latchwork_core::xact::{XactLockError, XactRequest, XactWait};
+use latchwork_core::xact::{XactRequest, XactWait};
 use latchwork_http::{
     TxProvider,
     tx::{SqlValue, TxError, TxRequest, TxRow},
@@ -210,7 +210,7 @@ async fn granted(tx: &AsyncPgConnection, mut wait: XactWait, request: &TxRequest
             Ok(true) => {}
             Ok(false) => return Ok(wait.is_granted()),
             Err(error) if error.is_timeout() => return Ok(false),
-            Err(error) => return Err(from_lock(error)),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(false)
@@ -219,15 +219,6 @@ async fn granted(tx: &AsyncPgConnection, mut wait: XactWait, request: &TxRequest
 fn from_open(error: OpenError) -> TxError {
     match error {
         OpenError::Begin(cause) => TxError::unavailable(cause),
-        OpenError::Lock(error) => from_lock(error),
-    }
-}
-
-fn from_lock(error: XactLockError) -> TxError {
-    match error {
-        XactLockError::NoAnswer { .. } | XactLockError::ConnectionLost { .. } | XactLockError::Cancelled { .. } => {
-            TxError::unavailable(error)
-        }
-        _ => TxError::other(error),
+        OpenError::Lock(error) => error.into(),
     }
 }

@@ -3,7 +3,7 @@
 use std::{future::Future, time::Duration};
 
 use diesel_async::AsyncPgConnection;
-use latchwork_core::xact::{XactLockError, XactWait};
+use latchwork_core::xact::{ServerSide, XactLockError, XactWait};
 use tokio::time::timeout;
 use tracing::{Instrument as _, warn};
 
@@ -11,7 +11,7 @@ use crate::{
     end::{self, CLEAR_AWAY, Cause, CommitError, Ends},
     pool::{Pool, Pooled},
     state,
-    wait::{self, First, ServerSide, batch},
+    wait::{self, First, batch},
 };
 
 /// An open transaction that owns its connection. Dropped, it is rolled back in a task, and its connection goes back to the
@@ -174,12 +174,8 @@ async fn clear(
 }
 
 /// Has another connection end a session, if it is still in that transaction.
-async fn terminate(pool: &Pool, limit: Duration, ServerSide { pid, begun }: &ServerSide) {
-    let terminate = format!(
-        "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity \
-         WHERE pid OPERATOR(pg_catalog.=) {pid} \
-         AND pg_catalog.date_part('epoch', xact_start) OPERATOR(pg_catalog.=) '{begun}'::pg_catalog.float8"
-    );
+async fn terminate(pool: &Pool, limit: Duration, server_side: &ServerSide) {
+    let terminate = server_side.terminate();
     let terminates = async {
         let other = pool.get().await?;
         batch(&other, &terminate).await?;
@@ -187,7 +183,7 @@ async fn terminate(pool: &Pool, limit: Duration, ServerSide { pid, begun }: &Ser
         Ok::<_, Cause>(())
     };
     if !matches!(timeout(limit, terminates).await, Ok(Ok(()))) {
-        warn!(target: "latchwork::diesel_async", pid, "a statement that was abandoned may still run, and hold its lock");
+        warn!(target: "latchwork::diesel_async", pid = server_side.pid(), "a statement that was abandoned may still run, and hold its lock");
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use diesel::QueryResult;
 use diesel_async::{AsyncPgConnection, RunQueryDsl as _, SimpleAsyncConnection as _};
 use futures_util::future::join;
-use latchwork_core::xact::{XactLockError, XactStatement, XactWait};
+use latchwork_core::xact::{ServerSide, XactLockError, XactStatement, XactWait};
 use tokio::time::timeout;
 
 use crate::{
@@ -42,17 +42,6 @@ pub(crate) async fn step(connection: &AsyncPgConnection, wait: &mut XactWait) ->
     Ok(true)
 }
 
-/// What tells a transaction from all others in the server.
-#[derive(Clone, Debug)]
-#[cfg_attr(
-    not(any(feature = "deadpool", feature = "bb8")),
-    expect(dead_code, reason = "only sessions of pools are ended from elsewhere")
-)]
-pub(crate) struct ServerSide {
-    pub(crate) pid: i32,
-    pub(crate) begun: f64,
-}
-
 /// What came of beginning.
 pub(crate) enum First {
     Ours(
@@ -79,7 +68,7 @@ pub(crate) async fn first(connection: &AsyncPgConnection, wait: &mut XactWait) -
     }
     let (text, pid, begun) = heard(connection, wait, &statement, answer).await?;
     wait.answered(&text.unwrap_or_default())?;
-    Ok(First::Ours(ServerSide { pid, begun }))
+    Ok(First::Ours(ServerSide::new(pid, begun)))
 }
 
 /// Sends statements that have no rows to be read, in one message.

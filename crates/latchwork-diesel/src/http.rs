@@ -10,7 +10,6 @@ use diesel::{
     PgConnection,
     r2d2::{ConnectionManager, Pool},
 };
-use latchwork_core::xact::XactLockError;
 use latchwork_http::{
     TxProvider,
     tx::{SqlValue, TxError, TxRequest, TxRow},
@@ -182,14 +181,5 @@ impl TxProvider for DieselTx {
     /// request's limit the server's session is ended, from another connection of the pool.
     async fn rollback(tx: PooledTx) -> Result<(), TxError> {
         tx.0.roll_back().await.map_err(TxError::unavailable)
-    }
-}
-
-fn from_lock(error: XactLockError) -> TxError {
-    match error {
-        XactLockError::NoAnswer { .. } | XactLockError::ConnectionLost { .. } | XactLockError::Cancelled { .. } => {
-            TxError::unavailable(error)
-        }
-        _ => TxError::other(error),
     }
 }

@@ -53,6 +53,8 @@
 //! ```
 
 mod begin;
+#[cfg(feature = "tokio")]
+mod blocking;
 mod commit;
 mod errors;
 #[cfg(feature = "http")]

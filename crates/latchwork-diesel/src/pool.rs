@@ -1,15 +1,13 @@
 //! Locked transactions of a pool, for async code.
 
-use std::{
-    future::{Future, pending},
-    panic::resume_unwind,
-    sync::Arc,
-};
+use std::{future::Future, sync::Arc};
 
 use latchwork_core::xact::{KeySet, LockedError, XactOptions};
-use tokio::task::{JoinError, spawn_blocking};
 
-use crate::locked::{locked_while, try_locked_while};
+use crate::{
+    blocking::on_blocking_thread,
+    locked::{locked_while, try_locked_while},
+};
 
 /// Locked transactions for async code, each on a blocking thread of Tokio's and a connection of the pool. Implemented
 /// for the r2d2 pools of diesel; nobody else can.
@@ -68,7 +66,7 @@ pub trait LockedPoolExt: sealed::Pools {
         F: FnOnce(&mut Self::Connection) -> Result<T, E> + Send + 'static,
     {
         let keys = keys.into();
-        let done = on_blocking_thread(self, move |conn, is_wanted| {
+        let done = transact(self, move |conn, is_wanted| {
             locked_while(conn, keys, &options, is_wanted, body)
         });
         async move { Ok(done.await?.expect(WANTED)) }
@@ -100,7 +98,7 @@ pub trait LockedPoolExt: sealed::Pools {
         F: FnOnce(&mut Self::Connection) -> Result<T, E> + Send + 'static,
     {
         let keys = keys.into();
-        on_blocking_thread(self, move |conn, is_wanted| {
+        transact(self, move |conn, is_wanted| {
             try_locked_while(conn, keys, is_wanted, body)
         })
     }
@@ -135,7 +133,7 @@ mod sealed {
 }
 
 /// Runs a transaction on a connection of the pool. It is told whether anybody still waits for it.
-fn on_blocking_thread<P, T, E>(
+fn transact<P, T, E>(
     pool: &P,
     transaction: impl FnOnce(&mut P::Connection, &dyn Fn() -> bool) -> Result<Option<T>, LockedError<E>> + Send + 'static,
 ) -> impl Future<Output = Result<Option<T>, LockedError<E>>> + Send
@@ -148,7 +146,7 @@ where
     async move {
         let waits = Arc::new(());
         let watched = Arc::downgrade(&waits);
-        let ran = spawn_blocking(move || {
+        on_blocking_thread(move || {
             let is_wanted = || watched.strong_count() > 0;
             if !is_wanted() {
                 return Ok(None);
@@ -159,13 +157,8 @@ where
                 return Ok(None);
             }
             transaction(&mut connection, &is_wanted)
-        });
-        match ran.await.map_err(JoinError::try_into_panic) {
-            Ok(ended) => ended,
-            Err(Ok(panic)) => resume_unwind(panic),
-            // The runtime shuts down, and drops this future too.
-            Err(Err(_)) => pending().await,
-        }
+        })
+        .await
     }
 }
 

@@ -98,7 +98,7 @@ impl TxProvider for SeaOrmTx {
                 let ended = open.roll_back(request.answer_within()).await;
                 ended.map(|()| None).map_err(TxError::unavailable)
             }
-            Err(error) => Err(from_lock(error)),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -138,15 +138,6 @@ impl TxProvider for SeaOrmTx {
     /// request's limit the server's session is ended, so that the lock does not outlive the request by more.
     async fn rollback(tx: PooledTx) -> Result<(), TxError> {
         tx.roll_back().await.map_err(TxError::unavailable)
-    }
-}
-
-fn from_lock(error: XactLockError) -> TxError {
-    match error {
-        XactLockError::NoAnswer { .. } | XactLockError::ConnectionLost { .. } | XactLockError::Cancelled { .. } => {
-            TxError::unavailable(error)
-        }
-        _ => TxError::other(error),
     }
 }
 

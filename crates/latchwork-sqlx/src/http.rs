@@ -7,7 +7,7 @@ use std::{
 
 use latchwork_core::{
     sqlstate::Condition,
-    xact::{XactLockError, XactRequest, XactWait},
+    xact::{XactRequest, XactWait},
 };
 use latchwork_http::{
     TxProvider,
@@ -168,7 +168,7 @@ async fn granted(tx: &mut Pooled, mut wait: XactWait, request: &TxRequest) -> Re
             Ok(true) => {}
             Ok(false) => return Ok(wait.is_granted()),
             Err(error) if error.is_timeout() => return Ok(false),
-            Err(error) => return Err(from_lock(error)),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(false)
@@ -177,16 +177,7 @@ async fn granted(tx: &mut Pooled, mut wait: XactWait, request: &TxRequest) -> Re
 fn from_open(error: OpenError) -> TxError {
     match error {
         OpenError::Begin(cause) => TxError::unavailable(cause),
-        OpenError::Lock(error) => from_lock(error),
-    }
-}
-
-fn from_lock(error: XactLockError) -> TxError {
-    match error {
-        XactLockError::NoAnswer { .. } | XactLockError::ConnectionLost { .. } | XactLockError::Cancelled { .. } => {
-            TxError::unavailable(error)
-        }
-        _ => TxError::other(error),
+        OpenError::Lock(error) => error.into(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::{future::Future, pin::Pin, time::Duration};
 
 use latchwork_core::{
     sqlstate::Condition,
-    xact::{XactLockError, XactWait},
+    xact::{ServerSide, XactLockError, XactWait},
 };
 use sqlx::{AssertSqlSafe, Error, Executor, PgConnection, PgPool, Postgres, Transaction, error::DatabaseError};
 use tokio::{
@@ -16,8 +16,7 @@ use tracing::warn;
 use crate::{
     end::{self, Cause, CommitError, Ends},
     error::condition,
-    sql,
-    wait::{self, ServerSide},
+    sql, wait,
 };
 
 /// An open transaction that owns its connection. Dropped, it is rolled back in a task, and its connection goes back to
@@ -155,14 +154,10 @@ async fn clear(
 }
 
 /// Has another connection end a session, if it is still in that transaction.
-async fn terminate(pool: &PgPool, limit: Duration, ServerSide { pid, begun }: &ServerSide) {
-    let terminate = format!(
-        "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity \
-         WHERE pid OPERATOR(pg_catalog.=) {pid} \
-         AND pg_catalog.date_part('epoch', xact_start) OPERATOR(pg_catalog.=) '{begun}'::pg_catalog.float8"
-    );
+async fn terminate(pool: &PgPool, limit: Duration, server_side: &ServerSide) {
+    let terminate = server_side.terminate();
     if !matches!(timeout(limit, pool.execute(AssertSqlSafe(terminate))).await, Ok(Ok(_))) {
-        warn!(target: "latchwork::sqlx", pid, "a statement that was abandoned may still run, and hold its lock");
+        warn!(target: "latchwork::sqlx", pid = server_side.pid(), "a statement that was abandoned may still run, and hold its lock");
     }
 }
 

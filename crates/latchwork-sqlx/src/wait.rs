@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use latchwork_core::xact::{XactLockError, XactWait};
+use latchwork_core::xact::{ServerSide, XactLockError, XactWait};
 use sqlx::{AssertSqlSafe, Connection, Error, Executor, PgConnection, Row, error::DatabaseError, postgres::PgRow};
 use tokio::time::timeout;
 
@@ -32,13 +32,6 @@ pub(crate) async fn step(connection: &mut PgConnection, wait: &mut XactWait) -> 
     Ok(true)
 }
 
-/// What tells a transaction from all others in the server.
-#[derive(Clone, Debug)]
-pub(crate) struct ServerSide {
-    pub(crate) pid: i32,
-    pub(crate) begun: f64,
-}
-
 /// Sends the first statement of a wait in a transaction that was just begun with [`sql::BEGIN`].
 pub(crate) async fn first(connection: &mut PgConnection, wait: &mut XactWait) -> Result<ServerSide, XactLockError> {
     let Some(statement) = wait.next_after_begin()? else {
@@ -49,10 +42,10 @@ pub(crate) async fn first(connection: &mut PgConnection, wait: &mut XactWait) ->
     let row = rows.first();
     wait.answered(text(row, 0).unwrap_or_default())?;
     let server_side = (|| {
-        Some(ServerSide {
-            pid: text(row, 1)?.parse().ok()?,
-            begun: text(row, 2)?.parse().ok()?,
-        })
+        Some(ServerSide::new(
+            text(row, 1)?.parse().ok()?,
+            text(row, 2)?.parse().ok()?,
+        ))
     })();
     server_side.ok_or_else(|| wait.no_answer())
 }

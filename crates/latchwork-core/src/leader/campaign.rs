@@ -17,6 +17,7 @@ use crate::{
     fence::{FencedBuilder, FencedGuard},
     key::Key,
     locks::Inner,
+    pause,
 };
 
 pub(super) struct Campaign {
@@ -56,7 +57,7 @@ impl Campaign {
                     failures += 1;
                     self.failed(error, failures);
                     tokio::select! {
-                        () = sleep(pause(failures)) => {}
+                        () = sleep(pause::after_failures(failures)) => {}
                         () = self.unwanted(&mut wishes) => {}
                     }
                 }
@@ -193,14 +194,3 @@ impl Drop for Closes {
         self.0.all_is_over();
     }
 }
-
-/// How long a campaign pauses after so many failures in a row, with jitter, so that candidates do not come all at once.
-fn pause(failures: u32) -> Duration {
-    let longest = FIRST_PAUSE
-        .saturating_mul(2_u32.saturating_pow(failures - 1))
-        .min(LONGEST_PAUSE);
-    longest.mul_f64(fastrand::f64().mul_add(0.5, 0.5))
-}
-
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);

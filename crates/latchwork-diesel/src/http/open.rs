@@ -10,11 +10,11 @@ use diesel::{
     sql_query,
     sql_types::{Double, Integer, Nullable, Text},
 };
-use latchwork_core::xact::{XactLockError, XactRequest, XactStatement, XactWait};
+use latchwork_core::xact::{ServerSide, XactLockError, XactRequest, XactStatement, XactWait};
 use latchwork_http::tx::{TxError, TxRequest};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::{PgPool, from_lock};
+use super::PgPool;
 use crate::{begin, errors, lock, state};
 
 /// An open transaction with its lock, and its place among those that may have a connection. Dropped, its connection
@@ -24,13 +24,6 @@ pub(super) struct Open {
     pub(super) connection: PooledConnection<ConnectionManager<PgConnection>>,
     pub(super) server_side: ServerSide,
     _turn: OwnedSemaphorePermit,
-}
-
-/// What tells a transaction from all others in the server.
-#[derive(Clone, Debug)]
-pub(super) struct ServerSide {
-    pub(super) pid: i32,
-    pub(super) begun: f64,
 }
 
 impl Open {
@@ -73,7 +66,7 @@ pub(super) fn open(
             if error.is_timeout() {
                 return Ok(None);
             }
-            Err(from_lock(error))
+            Err(error.into())
         }
     }
 }
@@ -98,10 +91,7 @@ fn take(
     let row = first(connection, &statement).map_err(|error| errors::lock(connection, &wait, error))?;
     wait.answered(&row.answer.unwrap_or_default())?;
     let is_granted = lock::run_while(connection, &mut wait, is_wanted)?;
-    Ok(is_granted.then_some(ServerSide {
-        pid: row.pid,
-        begun: row.begun,
-    }))
+    Ok(is_granted.then_some(ServerSide::new(row.pid, row.begun)))
 }
 
 fn first(connection: &mut PgConnection, statement: &XactStatement) -> QueryResult<First> {

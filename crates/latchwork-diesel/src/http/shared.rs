@@ -1,23 +1,19 @@
 //! A transaction whose connection goes to one blocking thread after the other.
 
-use std::{convert::Infallible, error::Error, future::pending, panic::resume_unwind, sync::Arc, time::Duration};
+use std::{convert::Infallible, error::Error, sync::Arc, time::Duration};
 
 use diesel::{PgConnection, QueryableByName, RunQueryDsl as _, sql_query, sql_types::Bool};
-use latchwork_core::xact::LockedError;
+use latchwork_core::xact::{LockedError, ServerSide};
 use latchwork_http::tx::TxError;
 use tokio::{
     runtime::Handle,
     sync::{Mutex, OwnedMutexGuard},
-    task::{JoinError, spawn_blocking},
     time::{Instant, timeout, timeout_at},
 };
 use tracing::{Instrument as _, warn};
 
-use super::{
-    PgPool,
-    open::{Open, ServerSide},
-};
-use crate::{commit::commit, state};
+use super::{PgPool, open::Open};
+use crate::{blocking::on_blocking_thread, commit::commit, state};
 
 /// Dropped, it is rolled back in a task, behind whatever still runs on the connection.
 pub(super) struct Shared {
@@ -124,7 +120,7 @@ async fn clear(
     let Err(elapsed) = timeout(limit, &mut cleared).await else {
         return Ok(());
     };
-    let pid = server_side.pid;
+    let pid = server_side.pid();
     let terminated = on_blocking_thread(move || terminate(&pool, limit, &server_side)).await;
     if let Err(error) = terminated {
         let error: &dyn Error = &*error;
@@ -142,14 +138,9 @@ async fn roll_back(mut open: OwnedMutexGuard<Option<Open>>) {
 }
 
 /// Has another connection end a session, if it is still in that transaction.
-fn terminate(pool: &PgPool, limit: Duration, ServerSide { pid, begun }: &ServerSide) -> Result<(), Cause> {
-    let terminate = format!(
-        "SELECT pg_catalog.pg_terminate_backend(pid) AS ended FROM pg_catalog.pg_stat_activity \
-         WHERE pid OPERATOR(pg_catalog.=) {pid} \
-         AND pg_catalog.date_part('epoch', xact_start) OPERATOR(pg_catalog.=) '{begun}'::pg_catalog.float8"
-    );
+fn terminate(pool: &PgPool, limit: Duration, server_side: &ServerSide) -> Result<(), Cause> {
     let mut other = pool.get_timeout(limit)?;
-    let _: Vec<Ended> = sql_query(terminate).load(&mut other)?;
+    let _: Vec<Ended> = sql_query(server_side.terminate()).load(&mut other)?;
     Ok(())
 }
 
@@ -158,15 +149,6 @@ struct Ended {
     #[diesel(sql_type = Bool)]
     #[expect(dead_code, reason = "a session that has ended meanwhile is as good")]
     ended: bool,
-}
-
-async fn on_blocking_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match spawn_blocking(work).await.map_err(JoinError::try_into_panic) {
-        Ok(done) => done,
-        Err(Ok(panic)) => resume_unwind(panic),
-        // The runtime shuts down, and drops this future too.
-        Err(Err(_)) => pending().await,
-    }
 }
 
 /// Whoever ends it has it by value.

@@ -1,5 +1,7 @@
 use std::error::Error;
 
+use latchwork_core::xact::XactLockError;
+
 /// What went wrong with a transaction, sorted by what is known of it afterwards.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -24,6 +26,18 @@ pub enum TxError {
     /// Any other error of the server or the driver.
     #[error("the database refused; see the cause")]
     Other(#[source] Cause),
+}
+
+/// A lock that the server could not be asked for is an outage; what it refuses is its own error.
+impl From<XactLockError> for TxError {
+    fn from(error: XactLockError) -> Self {
+        match error {
+            XactLockError::NoAnswer { .. } | XactLockError::ConnectionLost { .. } | XactLockError::Cancelled { .. } => {
+                Self::unavailable(error)
+            }
+            _ => Self::other(error),
+        }
+    }
 }
 
 /// What the driver, its pool, or the server says.

@@ -89,7 +89,7 @@ impl TxProvider for DeadpoolTx {
                 Self::rollback(tx).await?;
                 Ok(None)
             }
-            Err(error) => Err(from_lock(error)),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -246,15 +246,6 @@ async fn wait(tx: &PooledTx, request: &TxRequest, until: Instant) -> Result<bool
             Err(_) if left <= SLICE || request.is_abandoned() => return Ok(false),
             Err(_) => {}
         }
-    }
-}
-
-fn from_lock(error: XactLockError) -> TxError {
-    match error {
-        XactLockError::NoAnswer { .. } | XactLockError::ConnectionLost { .. } | XactLockError::Cancelled { .. } => {
-            TxError::unavailable(error)
-        }
-        _ => TxError::other(error),
     }
 }
 

@@ -96,6 +96,7 @@ impl World {
     }
 
     /// Ends the session that holds a key, or waits for it.
+    #[cfg(feature = "http")]
     pub(crate) async fn terminate(&self, key: Key, granted: bool) {
         let sql = format!(
             "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND classid = {} AND objid = {} \

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use latchwork_core::Mode;
-use latchwork_harness::{Cluster, Proxy, StopMode};
+use latchwork_harness::{Cluster, Proxy, StopMode, wait_until};
 use latchwork_http::{
     Rejection, RejectionKind, TxLockPolicy, TxProvider as _,
     http::Request,
@@ -11,10 +11,11 @@ use latchwork_http::{
 };
 use latchwork_sqlx::{Key, PooledTx, SqlxTx, XactLockExt as _};
 use sqlx::{Connection as _, PgPool};
+use tokio::task::spawn_blocking;
 
 use crate::support::{
-    CLUSTER, LONG, answers, becomes, connection, count, count_one, counter, fresh_key, holder, is_clean, is_free, pid,
-    polled, pool, run, seen, terminate,
+    CLUSTER, LONG, becomes, connection, count, count_one, counter, fresh_key, holder, is_clean, is_free, pid, polled,
+    pool, run, seen, terminate,
 };
 
 fn request(key: Key) -> TxRequest {
@@ -293,4 +294,12 @@ async fn a_request_that_has_left_stops_waiting() {
     first.rollback().await.unwrap();
     drop(admitted(&policy(&pool, key)).await.unwrap());
     becomes(key, (0, 0)).await;
+}
+
+/// Waits until psql answers a question with this.
+async fn answers(question: String, expected: &'static str) {
+    let asked = question.clone();
+    let reached = spawn_blocking(move || wait_until(LONG, || CLUSTER.psql(&asked).unwrap() == expected));
+    let now = CLUSTER.psql(&question);
+    assert!(reached.await.unwrap(), "{question}: {expected}, not {now:?}");
 }

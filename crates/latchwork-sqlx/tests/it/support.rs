@@ -66,14 +66,6 @@ pub(crate) async fn becomes(key: Key, expected: (u32, u32)) {
     assert!(reached.await.unwrap(), "{expected:?}, not {:?}", seen(key));
 }
 
-/// Waits until psql answers a question with this.
-pub(crate) async fn answers(question: String, expected: &'static str) {
-    let asked = question.clone();
-    let reached = spawn_blocking(move || wait_until(LONG, || CLUSTER.psql(&asked).unwrap() == expected));
-    let now = CLUSTER.psql(&question);
-    assert!(reached.await.unwrap(), "{question}: {expected}, not {now:?}");
-}
-
 /// Whether another session can have the key now.
 pub(crate) fn is_free(key: Key) -> bool {
     let asked = CLUSTER.psql(&format!("SELECT pg_try_advisory_xact_lock({})", key.sql_arguments()));

@@ -14,6 +14,7 @@ use super::job::{Job, Missed, Planned};
 use crate::{
     Locks, WallClock,
     once::{OnceError, Outcome, RunEnd, Skipped, TickAnswer, TickClaim, builder::allowed_ahead, ledger::Ledger},
+    pause,
 };
 
 pub(super) struct Worker {
@@ -211,10 +212,7 @@ impl Worker {
 
     /// Waits before the next try, with jitter; false if the worker is stopped.
     async fn pauses(&self, failures: u32) -> bool {
-        let longest = FIRST_PAUSE
-            .saturating_mul(2_u32.saturating_pow(failures - 1))
-            .min(LONGEST_PAUSE);
-        self.sleeps(longest.mul_f64(fastrand::f64().mul_add(0.5, 0.5))).await
+        self.sleeps(pause::after_failures(failures)).await
     }
 
     async fn sleeps(&self, pause: Duration) -> bool {
@@ -229,5 +227,3 @@ impl Worker {
 /// How late a run may begin that is not to be made up for.
 const MISSED_AFTER: Duration = Duration::from_secs(60);
 const LOOK_AT_CLOCK: Duration = Duration::from_secs(10);
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);

@@ -1,6 +1,7 @@
 use std::{fmt, future::Future, ops::Deref, time::Duration};
 
 use deadpool_postgres::Object;
+use latchwork_core::xact::ServerSide;
 use tokio::{
     runtime::Handle,
     time::{error::Elapsed, sleep, timeout},
@@ -33,31 +34,6 @@ pub struct PooledTx {
     server_side: Option<ServerSide>,
 }
 
-/// What tells this transaction from all others in the server.
-struct ServerSide {
-    pid: i32,
-    begun: f64,
-}
-
-impl ServerSide {
-    fn new(row: &SimpleQueryRow) -> Option<Self> {
-        Some(Self {
-            pid: row.get(2)?.parse().ok()?,
-            begun: row.get(3)?.parse().ok()?,
-        })
-    }
-
-    /// Ends the session that the transaction is on, if it still is.
-    fn terminate(&self) -> String {
-        let Self { pid, begun } = self;
-        format!(
-            "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity \
-             WHERE pid OPERATOR(pg_catalog.=) {pid} \
-             AND pg_catalog.date_part('epoch', xact_start) OPERATOR(pg_catalog.=) '{begun}'::pg_catalog.float8"
-        )
-    }
-}
-
 impl PooledTx {
     pub(super) const fn new(client: Object, answer_within: Duration) -> Self {
         Self {
@@ -78,7 +54,7 @@ impl PooledTx {
 
     /// Remembers the row with which a transaction has begun.
     pub(super) fn has_begun(&mut self, row: &SimpleQueryRow) {
-        self.server_side = ServerSide::new(row);
+        self.server_side = server_side(row);
     }
 
     pub(super) async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Result<T, Elapsed> {
@@ -105,7 +81,7 @@ impl PooledTx {
                 other.simple_query(&server_side.terminate()).await.ok()
             };
             if !matches!(timeout(limit, terminates).await, Ok(Some(_))) {
-                warn!(target: "latchwork::postgres", pid = server_side.pid, "a statement of a request that has ended may still run, and hold its lock");
+                warn!(target: "latchwork::postgres", pid = server_side.pid(), "a statement of a request that has ended may still run, and hold its lock");
             }
         })
     }
@@ -154,6 +130,11 @@ impl fmt::Debug for PooledTx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PooledTx").finish_non_exhaustive()
     }
+}
+
+/// What the row with which a transaction has begun tells of it.
+fn server_side(row: &SimpleQueryRow) -> Option<ServerSide> {
+    Some(ServerSide::new(row.get(2)?.parse().ok()?, row.get(3)?.parse().ok()?))
 }
 
 const PRESENT: &str = "a connection is there until it is dropped";
