@@ -1,6 +1,6 @@
 //! How the engine words what the server says.
 
-use std::{error::Error, fmt, sync::Arc};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use latchwork_core::engine::{EngineError, EngineErrorKind};
 use tokio_postgres::Error as DriverError;
@@ -56,7 +56,7 @@ pub enum StatementError {
     #[error("the server has not answered for {limit:?}")]
     Silent {
         /// The limit that ran out.
-        limit: std::time::Duration,
+        limit: Duration,
     },
     /// The tables of latchwork are missing, or are not those of this version.
     #[error(
@@ -131,6 +131,11 @@ pub(crate) fn unreachable(error: ConnectError) -> EngineError {
         _ => EngineErrorKind::Unavailable,
     };
     EngineError::with_source(kind, Arc::new(error) as Arc<dyn Error + Send + Sync>)
+}
+
+/// Words the want of an answer for those who wait for it.
+pub(crate) fn silent(limit: Duration) -> EngineError {
+    StatementError::Silent { limit }.into_engine()
 }
 
 /// Words the end of a connection for those whose request was on it.

@@ -232,6 +232,38 @@ impl Link {
         .await
     }
 
+    /// As [`Link::idle`], up to a moment, and up to the next ping at most, which is sent then: `None` after either.
+    pub(crate) async fn idle_until<T>(
+        &mut self,
+        until: Moment,
+        mut work: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Result<Option<T>, End> {
+        let now = self.health.clock().now();
+        let mut timer = pin!(sleep(self.ping_due().min(until).since(now)));
+        let done = self
+            .idle(|_, context| match work(context) {
+                Poll::Ready(done) => Poll::Ready(Some(done)),
+                Poll::Pending => timer.as_mut().poll(context).map(|()| None),
+            })
+            .await?;
+        if done.is_none() {
+            self.ping_if_due().await?;
+            self.settle().await?;
+        }
+        Ok(done)
+    }
+
+    /// Has the server end each statement that is held up for so long, as by what somebody has locked. For a session that
+    /// holds no locks.
+    pub(crate) async fn end_what_is_held_up(&mut self, limit: Duration) -> Result<(), End> {
+        let set = sql::end_what_is_held_up(limit);
+        self.ask(|client| {
+            let set = set.clone();
+            async move { client.batch_execute(&set).await }
+        })
+        .await
+    }
+
     /// Confirms what the session holds, where the trust in it has lapsed. To be called when the answers of a batch are
     /// counted, and before they are handed on.
     pub(crate) async fn settle(&mut self) -> Result<(), End> {

@@ -199,7 +199,7 @@ pub(crate) const SHOW_AS: &str = "SELECT pg_catalog.set_config('application_name
 pub(crate) const LAST_RUN: &str = "SELECT r.name, r.tick, r.claimed_by, r.claimed_at, r.ended_at, r.outcome \
      FROM latchwork.ticks AS r WHERE r.key OPERATOR(pg_catalog.=) $1";
 
-/// Has the server end a statement that is held up, as by a table that somebody has locked.
+/// Has the server end each statement that takes longer.
 pub(crate) fn end_what_is_held_up(limit: Duration) -> String {
     format!("SET statement_timeout = '{}ms'", limit.as_millis().max(1))
 }

@@ -3,13 +3,13 @@
 //! If it wins it keeps that one lock until its release, and waits for nothing else. So no release queues behind a wait,
 //! and no wait of ours can be part of a deadlock.
 
-use std::{future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use latchwork_core::{
     Moment,
     engine::{EngineError, EngineErrorKind, Grant, ReleaseRequest},
 };
-use tokio::{sync::mpsc, time::sleep};
+use tokio::sync::mpsc;
 
 use crate::{
     error::{StatementError, connection_lost},
@@ -228,20 +228,9 @@ impl Waiter {
 
     /// Waits for a message until `leave`, and pings meanwhile.
     async fn next_message(&mut self, link: &mut Link, leave: Moment) -> Result<Option<Message>, End> {
-        let now = self.shared.clock.now();
-        let due = link.ping_due().min(leave);
-        let mut timer = pin!(sleep(due.since(now)));
-        let messages = &mut self.messages;
         let message = link
-            .idle(|_, context| match messages.poll_recv(context) {
-                std::task::Poll::Ready(message) => std::task::Poll::Ready(Some(message.unwrap_or(Message::Close))),
-                std::task::Poll::Pending => timer.as_mut().poll(context).map(|()| None),
-            })
+            .idle_until(leave, |context| self.messages.poll_recv(context))
             .await?;
-        if message.is_none() && self.shared.clock.now() >= link.ping_due() {
-            link.ping().await?;
-            link.settle().await?;
-        }
-        Ok(message)
+        Ok(message.map(|message| message.unwrap_or(Message::Close)))
     }
 }

@@ -17,7 +17,7 @@ use latchwork_core::{
     engine::{EngineError, EngineErrorKind, FencedGrant, FencedRelease, FencedRequest},
     fence::{Fence, Term},
 };
-use tokio::{sync::mpsc, time::sleep};
+use tokio::sync::mpsc;
 use tokio_postgres::{SimpleQueryMessage, types::Type};
 
 use super::Message;
@@ -179,16 +179,10 @@ impl FencedSession {
             if self.is_over(request) || now >= request.until {
                 return Ok(Step::Over);
             }
-            let due = until.min(request.until).min(link.ping_due());
-            let mut timer = pin!(sleep(due.since(now)));
+            let until = until.min(request.until);
             let mut abandoned = pin!(over(request, &mut self.messages));
-            link.idle(|_, context| match abandoned.as_mut().poll(context) {
-                Poll::Ready(()) => Poll::Ready(()),
-                Poll::Pending => timer.as_mut().poll(context),
-            })
-            .await?;
-            link.ping_if_due().await?;
-            link.settle().await?;
+            link.idle_until(until, |context| abandoned.as_mut().poll(context))
+                .await?;
         }
     }
 
@@ -326,28 +320,22 @@ impl FencedSession {
     ) -> Result<Option<tokio::sync::oneshot::Sender<Result<bool, EngineError>>>, End> {
         let mut given_up = pin!(release.given_up());
         loop {
-            let due = link.ping_due();
-            let mut timer = pin!(sleep(due.since(self.shared.clock.now())));
             let messages = &mut self.messages;
             let asks = link
-                .idle(|_, context| {
+                .idle_until(Moment::NEVER, |context| {
                     if let Poll::Ready(asks) = given_up.as_mut().poll(context) {
-                        return Poll::Ready(Ok(Some(asks)));
+                        return Poll::Ready(Ok(asks));
                     }
                     match messages.poll_recv(context) {
                         // Nobody is sent here meanwhile.
-                        Poll::Ready(Some(Message::Request(_))) => {}
-                        Poll::Ready(_) => return Poll::Ready(Err(End::Asked)),
-                        Poll::Pending => {}
+                        Poll::Ready(Some(Message::Request(_))) | Poll::Pending => Poll::Pending,
+                        Poll::Ready(_) => Poll::Ready(Err(End::Asked)),
                     }
-                    timer.as_mut().poll(context).map(|()| Ok(None))
                 })
-                .await??;
+                .await?;
             if let Some(asks) = asks {
-                return Ok(asks);
+                return asks;
             }
-            link.ping_if_due().await?;
-            link.settle().await?;
         }
     }
 
@@ -369,26 +357,18 @@ impl FencedSession {
             if self.shared.is_closing() {
                 return Err(End::Asked);
             }
-            let now = self.shared.clock.now();
-            let mut timer = pin!(sleep(link.ping_due().min(leave).since(now)));
-            let messages = &mut self.messages;
-            let message = link
-                .idle(|_, context| match messages.poll_recv(context) {
-                    Poll::Ready(message) => Poll::Ready(Some(message.unwrap_or(Message::Close))),
-                    Poll::Pending => timer.as_mut().poll(context).map(|()| None),
-                })
-                .await?;
-            match message {
-                Some(Message::Request(request)) => return Ok(request),
-                Some(Message::Close) => return Err(End::Asked),
+            match link
+                .idle_until(leave, |context| self.messages.poll_recv(context))
+                .await?
+            {
+                Some(Some(Message::Request(request))) => return Ok(request),
+                Some(Some(Message::Close) | None) => return Err(End::Asked),
                 // If the offer was taken, a request is on its way.
                 None if self.shared.clock.now() >= leave && self.shared.fenced.take_back(self.number) => {
                     return Err(End::Asked);
                 }
                 None => {}
             }
-            link.ping_if_due().await?;
-            link.settle().await?;
         }
     }
 }

@@ -2,27 +2,21 @@
 
 use std::{
     collections::VecDeque,
-    future::Future,
-    pin::pin,
     sync::Arc,
-    task::Poll,
     time::{Duration, SystemTime},
 };
 
 use latchwork_core::{
-    Key, Moment,
+    Key,
     engine::{ClaimRequest, EngineError, LedgerRequest, ReadRequest, RecordRequest},
     once::{LastRun, RunEnd, TickAnswer},
 };
-use tokio::{
-    sync::mpsc::UnboundedReceiver,
-    time::{sleep, timeout},
-};
+use tokio::{sync::mpsc::UnboundedReceiver, time::timeout};
 use tokio_postgres::{Error as DriverError, Row, types::Type};
 
 use crate::{
     connect::Connected,
-    error::{StatementError, connection_lost, unreachable},
+    error::{StatementError, connection_lost, silent, unreachable},
     link::{End, Link},
     shared::Shared,
     sql,
@@ -86,12 +80,7 @@ impl LedgerSession {
     }
 
     async fn answer_all(&mut self, link: &mut Link) -> Result<(), End> {
-        let set = sql::end_what_is_held_up(self.limit());
-        link.ask(|client| {
-            let set = set.clone();
-            async move { client.batch_execute(&set).await }
-        })
-        .await?;
+        link.end_what_is_held_up(self.limit()).await?;
         while let Some(request) = self.next_request(link).await? {
             self.answer_in_time(link, request).await?;
         }
@@ -112,20 +101,13 @@ impl LedgerSession {
     async fn next_request(&mut self, link: &mut Link) -> Result<Option<LedgerRequest>, End> {
         let leave = self.shared.clock.now().after(KEEP_IDLE);
         loop {
-            let due = link.ping_due().min(leave);
-            let mut timer = pin!(sleep(due.since(self.shared.clock.now())));
-            let requests = &mut self.requests;
-            let received = link
-                .idle(|_, context| match requests.poll_recv(context) {
-                    Poll::Ready(request) => Poll::Ready(Some(request)),
-                    Poll::Pending => timer.as_mut().poll(context).map(|()| None),
-                })
-                .await?;
-            let now: Moment = self.shared.clock.now();
-            match received {
+            match link
+                .idle_until(leave, |context| self.requests.poll_recv(context))
+                .await?
+            {
                 Some(request) => return Ok(request),
-                None if now >= leave => return Ok(None),
-                None => link.ping_if_due().await?,
+                None if self.shared.clock.now() >= leave => return Ok(None),
+                None => {}
             }
         }
     }
@@ -210,8 +192,4 @@ fn last_run(row: &Row) -> LastRun {
     run.ended_at = row.get(4);
     run.end = row.get::<_, Option<&str>>(5).and_then(RunEnd::parse);
     run
-}
-
-fn silent(limit: Duration) -> EngineError {
-    StatementError::Silent { limit }.into_engine()
 }

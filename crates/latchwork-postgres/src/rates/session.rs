@@ -31,7 +31,7 @@ use super::{
 use crate::{
     backoff::{Backoff, GOOD_AFTER},
     connect::{ConnectError, Connected},
-    error::{StatementError, connection_lost, unreachable},
+    error::{StatementError, connection_lost, silent, unreachable},
     in_flight::Answers,
     link::{End, Link, OnSilence},
     options::Timing,
@@ -162,8 +162,7 @@ impl RateSession {
 
     async fn work(&self, shared: &Shared, link: &mut Link, sweep: &mut Sweep) -> Result<(), End> {
         let mut statements = Statements::default();
-        link.ask(|client| async move { client.batch_execute(sql::END_WHAT_IS_HELD_UP).await })
-            .await?;
+        link.end_what_is_held_up(sql::HELD_UP).await?;
         // If the table is not there, whoever asks is told.
         let _ = statements.charge(link, 1).await?;
         self.inbox.outage_ended();
@@ -332,8 +331,4 @@ fn judge(error: DriverError) -> Result<EngineError, End> {
         Some(Condition::ReadOnly | Condition::SessionEnded) | None => Err(End::Closed(Some(error))),
         Some(_) => Ok(StatementError::from_driver_of_tables(error).into_engine()),
     }
-}
-
-fn silent(limit: Duration) -> EngineError {
-    StatementError::Silent { limit }.into_engine()
 }

@@ -1,6 +1,8 @@
 //! The statements of the rate limits. Every function and operator is named with its schema, so that nobody's
 //! `search_path` replaces it; operators named like this all bind alike, hence the many parentheses.
 
+use std::time::Duration;
+
 /// Nanoseconds since 1970 on the database's clock. `date_part` gives double precision on all versions, in which
 /// microseconds since 1970 are whole numbers.
 const NOW: &str = "(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) \
@@ -12,9 +14,9 @@ const NOW: &str = "(pg_catalog.date_part('epoch', pg_catalog.clock_timestamp()) 
 /// would make it anew by an older clock.
 const SLACK: &str = "'60000000000'::pg_catalog.int8";
 
-/// Has the server end a statement that is held up, as by a row that somebody has locked, long before its reading of the
-/// clock is older than [`SLACK`]: whoever asked was told of an outage by then.
-pub(super) const END_WHAT_IS_HELD_UP: &str = "SET statement_timeout = '20s'";
+/// After how long the server ends a statement that is held up, as by a row that somebody has locked: long before its reading
+/// of the clock is older than [`SLACK`], and whoever asked was told of an outage by then.
+pub(super) const HELD_UP: Duration = Duration::from_secs(20);
 
 /// Charges each row, for `quotas` quotas a row, in one statement.
 ///
