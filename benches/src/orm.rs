@@ -1,6 +1,7 @@
 //! A locked transaction of each database library, beside the same one without a lock and with `SELECT .. FOR UPDATE`.
 
 mod contest;
+mod cpu;
 mod fence;
 mod job;
 mod libraries;
@@ -13,6 +14,7 @@ use std::thread::available_parallelism;
 use latchwork_harness::Cluster;
 
 use self::{
+    cpu::Meter,
     libraries::{Deadpool, Diesel, DieselAsync, SeaOrm, Sqlx},
     library::Library,
     stock::Stock,
@@ -62,6 +64,7 @@ fn measure<L: Library>(arguments: &Arguments, cluster: &Cluster, report: &mut Re
         return Ok(());
     }
     // The connections of a library go with its runtime.
-    runtime(THREADS)?.block_on(contest::hold::<L>(&cluster.url(), arguments, report))?;
+    let meter = Meter::of(cluster)?;
+    runtime(THREADS)?.block_on(contest::hold::<L>(&cluster.url(), meter, arguments, report))?;
     trips::count::<L>(cluster, report)
 }

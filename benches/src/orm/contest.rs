@@ -17,6 +17,7 @@ use tokio::{
 
 use super::{
     TASKS,
+    cpu::Meter,
     job::{Job, Lock},
     library::Library,
     stock::Stock,
@@ -37,17 +38,39 @@ enum Keys {
     Single,
 }
 
-/// Transactions per second of each way in one round, in the order of [`Lock::ALL`].
-type Round = [f64; 3];
+/// Each way in one round, in the order of [`Lock::ALL`].
+type Round = [Turn; 3];
+
+/// One way in one round.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn {
+    /// Transactions per second.
+    speed: f64,
+    /// Microseconds of processor time of a transaction.
+    client: f64,
+    server: f64,
+}
 
 pub(crate) fn tell_columns() {
     println!(
-        "\n{:<14}{:<10}{:>16}{:>16}{:>16}{:>18}{:>16}",
-        "library", "keys", "no lock/s", "FOR UPDATE/s", "ours/s", "ours/FOR UPDATE", "ours/no lock"
+        "\n{:<14}{:<10}{:>12}{:>14}{:>10}{:>17}{:>14}   {}",
+        "library",
+        "keys",
+        "no lock/s",
+        "FOR UPDATE/s",
+        "ours/s",
+        "ours/FOR UPDATE",
+        "ours/no lock",
+        "processor time of each, client + server (us)"
     );
 }
 
-pub(crate) async fn hold<L: Library>(url: &str, arguments: &Arguments, report: &mut Report) -> Result<(), Failure> {
+pub(crate) async fn hold<L: Library>(
+    url: &str,
+    meter: Meter,
+    arguments: &Arguments,
+    report: &mut Report,
+) -> Result<(), Failure> {
     let library = Arc::new(L::connect(url, TASKS).await?);
     let stock = Stock::connect(url).await?;
     for keys in [Keys::Distinct, Keys::Single] {
@@ -60,7 +83,7 @@ pub(crate) async fn hold<L: Library>(url: &str, arguments: &Arguments, report: &
                 keys.name(),
                 arguments.rounds
             );
-            let round = round(&library, &stock, keys, arguments.length).await;
+            let round = round(&library, &stock, meter, keys, arguments.length).await;
             let round = round.map_err(|failure| format!("{}: {failure}", L::NAME))?;
             if number > 0 {
                 rounds.push(round);
@@ -71,19 +94,31 @@ pub(crate) async fn hold<L: Library>(url: &str, arguments: &Arguments, report: &
     Ok(())
 }
 
-async fn round<L: Library>(library: &Arc<L>, stock: &Stock, keys: Keys, length: Duration) -> Result<Round, Failure> {
-    let mut speeds = Round::default();
-    for (lock, speed) in Lock::ALL.into_iter().zip(&mut speeds) {
+async fn round<L: Library>(
+    library: &Arc<L>,
+    stock: &Stock,
+    meter: Meter,
+    keys: Keys,
+    length: Duration,
+) -> Result<Round, Failure> {
+    let mut round = Round::default();
+    for (lock, of_lock) in Lock::ALL.into_iter().zip(&mut round) {
         let before = stock.taken().await?;
-        let started = Instant::now();
+        let (started, cpu) = (Instant::now(), meter.read()?);
         let done = timeout(length + PATIENCE, turn(library, lock, keys, length)).await??;
-        *speed = done as f64 / started.elapsed().as_secs_f64();
+        let used = meter.read()?;
+        let micros = |used: u64, before: u64| used.saturating_sub(before) as f64 / 1_000.0 / done as f64;
+        *of_lock = Turn {
+            speed: done as f64 / started.elapsed().as_secs_f64(),
+            client: micros(used.client, cpu.client),
+            server: micros(used.server, cpu.server),
+        };
         let taken = stock.taken().await? - before;
         if lock != Lock::None && taken.try_into() != Ok(done) {
             return Err(format!("{}: {done} transactions have taken {taken}", lock.name()).into());
         }
     }
-    Ok(speeds)
+    Ok(round)
 }
 
 async fn turn<L: Library>(library: &Arc<L>, lock: Lock, keys: Keys, length: Duration) -> Result<u64, Failure> {
@@ -113,15 +148,19 @@ impl Keys {
 
 fn tell<L: Library>(keys: Keys, rounds: &[Round], report: &mut Report) {
     let over = |what: &dyn Fn(&Round) -> f64| median(rounds.iter().map(what).collect());
-    let [none, for_update, ours] = [0, 1, 2].map(|at| over(&|round| round[at]));
+    let [none, for_update, ours] = [0, 1, 2].map(|at| over(&|round| round[at].speed));
+    let cpu = [0, 1, 2].map(|at| (over(&|round| round[at].client), over(&|round| round[at].server)));
     // Within a round, so that it does not matter if the machine was slower in one than in another.
-    let vs_for_update = over(&|[_, for_update, ours]| ours / for_update);
-    let vs_none = over(&|[none, _, ours]| ours / none);
+    let vs_for_update = over(&|[_, for_update, ours]| ours.speed / for_update.speed);
+    let vs_none = over(&|[none, _, ours]| ours.speed / none.speed);
+    let [used_none, used_for_update, used_ours] = cpu.map(|(client, server)| format!("{client:.0} + {server:.0}"));
     println!(
-        "{:<14}{:<10}{none:>16.0}{for_update:>16.0}{ours:>16.0}{vs_for_update:>18.3}{vs_none:>16.3}",
+        "{:<14}{:<10}{none:>12.0}{for_update:>14.0}{ours:>10.0}{vs_for_update:>17.3}{vs_none:>14.3}   \
+         {used_none}, {used_for_update}, {used_ours}",
         L::NAME,
         keys.name(),
     );
+    let cpu_of = |at: usize| json!({ "client": cpu[at].0, "server": cpu[at].1 });
     report.row(json!({
         "library": L::NAME,
         "keys": keys.name(),
@@ -130,6 +169,7 @@ fn tell<L: Library>(keys: Keys, rounds: &[Round], report: &mut Report) {
         "ours_per_second": ours,
         "ours_over_for_update": vs_for_update,
         "ours_over_none": vs_none,
+        "cpu_us": { "none": cpu_of(0), "for_update": cpu_of(1), "ours": cpu_of(2) },
     }));
     if keys == Keys::Distinct {
         let name = format!("{}.vs_for_update", L::NAME);

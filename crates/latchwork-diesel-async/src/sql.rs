@@ -4,7 +4,7 @@ use diesel::{
     QueryResult,
     pg::Pg,
     query_builder::{AstPass, Query, QueryFragment, QueryId},
-    sql_types::{BigInt, Double, Integer, Nullable, Text},
+    sql_types::{BigInt, Integer, Nullable, Text},
 };
 use latchwork_core::Key;
 
@@ -24,7 +24,7 @@ pub(crate) const NOT_OURS: &str = "latchwork: ended by its body";
 /// Marks a transaction as ours. The setting goes with the transaction, whoever ends it.
 const MARK: &str = ", pg_catalog.set_config('latchwork.transaction', 'open', true)";
 /// What tells a transaction from all others in the server.
-const NAME: &str = "pg_catalog.pg_backend_pid(), pg_catalog.date_part('epoch', pg_catalog.transaction_timestamp())";
+const NAME: &str = "pg_catalog.pg_backend_pid(), CURRENT_TIMESTAMP::pg_catalog.text";
 
 /// Keeps what a question is answered for [`Answer`]: several statements at once can be sent, but their rows not read.
 pub(crate) fn keeping(prepare: Option<&str>, ask: &str, begins: bool) -> String {
@@ -34,7 +34,7 @@ pub(crate) fn keeping(prepare: Option<&str>, ask: &str, begins: bool) -> String 
 }
 
 /// The row of an [`Answer`] or [`Attempt`]: what was answered, the server's pid, and when the transaction was begun.
-pub(crate) type Answered = (Option<String>, i32, f64);
+pub(crate) type Answered = (Option<String>, i32, String);
 
 /// Asks what was answered. The text is always the same, so that it is prepared once for each connection.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,7 @@ impl QueryId for Answer {
 }
 
 impl Query for Answer {
-    type SqlType = (Nullable<Text>, Integer, Double);
+    type SqlType = (Nullable<Text>, Integer, Text);
 }
 
 /// Asks for one key, which is a parameter; so it is prepared once for each connection too.
@@ -104,5 +104,5 @@ impl QueryId for Attempt<'_> {
 }
 
 impl Query for Attempt<'_> {
-    type SqlType = (Nullable<Text>, Integer, Double);
+    type SqlType = (Nullable<Text>, Integer, Text);
 }

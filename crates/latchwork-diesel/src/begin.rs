@@ -119,5 +119,5 @@ pub(crate) const MARK: &str = "latchwork.transaction";
 /// What is said of a transaction that was open before ours, on which BEGIN only warns.
 pub(crate) const ALREADY_OPEN: &str = "a transaction is open already that diesel does not know of";
 /// A transaction that is begun by the same message has the message's time.
-const IS_OLD: &str = "pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.<>) pg_catalog.statement_timestamp()";
+const IS_OLD: &str = "CURRENT_TIMESTAMP OPERATOR(pg_catalog.<>) pg_catalog.statement_timestamp()";
 const STASH: &str = "latchwork.lock_timeout";

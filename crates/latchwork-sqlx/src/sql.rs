@@ -4,7 +4,7 @@
 /// this message is as old as the message, and no number is `left open`. The setting goes with the transaction, whoever ends
 /// it.
 pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL latchwork.transaction = 'open'; \
-     SELECT (CASE WHEN pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp() \
+     SELECT (CASE WHEN CURRENT_TIMESTAMP OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp() \
      THEN '1' ELSE 'latchwork: left open' END)::pg_catalog.int4";
 
 /// What the error of [`BEGIN`] says in a transaction that is not new, in whichever language.
@@ -12,8 +12,7 @@ pub(crate) const LEFT_OPEN: &str = "latchwork: left open";
 
 /// What tells the transaction from all others in the server. It is asked with the first request for the lock, since sqlx
 /// throws away what BEGIN is answered.
-pub(crate) const FACTS: &str =
-    "pg_catalog.pg_backend_pid(), pg_catalog.date_part('epoch', pg_catalog.transaction_timestamp())";
+pub(crate) const FACTS: &str = "pg_catalog.pg_backend_pid(), CURRENT_TIMESTAMP";
 
 /// COMMIT of an aborted transaction "succeeds", so something before it has to fail.
 ///

@@ -41,12 +41,7 @@ pub(crate) async fn first(connection: &mut PgConnection, wait: &mut XactWait) ->
     let rows = send(connection, sql, statement.answer_within(), wait).await?;
     let row = rows.first();
     wait.answered(text(row, 0).unwrap_or_default())?;
-    let server_side = (|| {
-        Some(ServerSide::new(
-            text(row, 1)?.parse().ok()?,
-            text(row, 2)?.parse().ok()?,
-        ))
-    })();
+    let server_side = (|| Some(ServerSide::new(text(row, 1)?.parse().ok()?, text(row, 2)?)))();
     server_side.ok_or_else(|| wait.no_answer())
 }
 

@@ -300,7 +300,7 @@ const WAIT: &str = "pg_advisory_xact_lock";
 const IS_STANDBY: &str = "pg_catalog.pg_is_in_recovery()";
 /// In a transaction that was begun by a statement before this one, the two differ. A statement that is parsed and run in
 /// two messages goes undetected; so this is the second net, below what the library says.
-const IS_ALONE: &str = "pg_catalog.transaction_timestamp() OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp()";
+const IS_ALONE: &str = "CURRENT_TIMESTAMP OPERATOR(pg_catalog.=) pg_catalog.statement_timestamp()";
 const ISOLATION: &str = "pg_catalog.current_setting('transaction_isolation')";
 const ISOLATED: &str = "isolation ";
 const REPEATABLE: &str = "repeatable read";

@@ -8,7 +8,7 @@ use diesel::{
     r2d2::{ConnectionManager, PooledConnection},
     result::QueryResult,
     sql_query,
-    sql_types::{Double, Integer, Nullable, Text},
+    sql_types::{Integer, Nullable, Text},
 };
 use latchwork_core::xact::{ServerSide, XactLockError, XactRequest, XactStatement, XactWait};
 use latchwork_http::tx::{TxError, TxRequest};
@@ -100,7 +100,7 @@ fn first(connection: &mut PgConnection, statement: &XactStatement) -> QueryResul
     }
     let with_facts = format!(
         "SELECT asked.answer AS answer, pg_catalog.pg_backend_pid() AS pid, \
-         pg_catalog.date_part('epoch', pg_catalog.transaction_timestamp()) AS begun FROM ({}) AS asked",
+         CURRENT_TIMESTAMP::pg_catalog.text AS begun FROM ({}) AS asked",
         statement.ask()
     );
     sql_query(with_facts).get_result(connection)
@@ -112,6 +112,6 @@ struct First {
     answer: Option<String>,
     #[diesel(sql_type = Integer)]
     pid: i32,
-    #[diesel(sql_type = Double)]
-    begun: f64,
+    #[diesel(sql_type = Text)]
+    begun: String,
 }

@@ -7,7 +7,7 @@ use latchwork_core::{
     xact::{FencedLimits, KeySet, LockedError, TransactionBody, XactOptions, XactRequest, XactWait, pause_after},
 };
 use latchwork_http::tx::{TxError, TxProvider};
-use tokio::{spawn, task::JoinError, time::sleep};
+use tokio::{spawn, time::sleep};
 use tokio_postgres::{Error, error::DbError};
 use tracing::Instrument;
 
@@ -227,11 +227,10 @@ where
     }
 }
 
-/// In a task of its own: a COMMIT that was sent goes on, whoever leaves.
+/// A COMMIT that was sent goes on, whoever leaves. No task is spent on it: that would take the connection on to another
+/// thread in each transaction, to have it back in its pool after the few that are left at this moment.
 async fn commit<E>(tx: PooledTx) -> Result<(), LockedError<E>> {
-    let unknown = |error: JoinError| LockedError::OutcomeUnknown(error.into());
-    let committed = spawn(DeadpoolTx::commit(tx).in_current_span()).await.map_err(unknown)?;
-    committed.map_err(|error| match error {
+    DeadpoolTx::commit(tx).await.map_err(|error| match error {
         TxError::OutcomeUnknown(cause) | TxError::Other(cause) | TxError::Setup(cause) => {
             LockedError::OutcomeUnknown(cause)
         }

@@ -134,7 +134,7 @@ impl fmt::Debug for PooledTx {
 
 /// What the row with which a transaction has begun tells of it.
 fn server_side(row: &SimpleQueryRow) -> Option<ServerSide> {
-    Some(ServerSide::new(row.get(2)?.parse().ok()?, row.get(3)?.parse().ok()?))
+    Some(ServerSide::new(row.get(3)?.parse().ok()?, row.get(1)?))
 }
 
 const PRESENT: &str = "a connection is there until it is dropped";
