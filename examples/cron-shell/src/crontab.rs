@@ -49,7 +49,10 @@ impl Line {
         let output = Host::A.command(self, settings, latchwork, NOWHERE).output()?;
         let complaint = String::from_utf8_lossy(&output.stderr);
         // It reads its arguments before it looks for the database.
-        ensure!(output.status.code() == Some(UNAVAILABLE), "{self}\n{complaint}");
+        ensure!(
+            output.status.code() == Some(UNAVAILABLE),
+            "latchwork does not understand this line: {self}\n{complaint}"
+        );
         Ok(())
     }
 
