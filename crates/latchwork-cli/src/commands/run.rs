@@ -75,6 +75,7 @@ impl RunArgs {
         let mut signals = Signals::take()?;
         let target = signals.target();
         let key = self.name.key()?;
+        let tick = self.once_args.tick()?;
         let work = Work {
             command: self.command.clone(),
             grace: self.grace.grace,
@@ -82,7 +83,7 @@ impl RunArgs {
         let ran = async {
             let locks = self.connect(connection, &work.program()).await?;
             if self.once_args.is_given() {
-                return self.run_once(&locks, key, &work, &target).await;
+                return self.run_once(&locks, key, &tick, &work, &target).await;
             }
             let Some(held) = self.acquire(&locks, key).await? else {
                 return Ok(self.busy());

@@ -58,6 +58,15 @@ fn without_its_table_a_tick_is_no_skip() {
 }
 
 #[test]
+fn a_schedule_that_cannot_be_read_is_told_of_without_a_database() {
+    for schedule in [["--tick", "at noon"], ["--tick=0 3 * * *", "--time-zone=Mars/Olympus"]] {
+        let mut command = latchwork("host=/nowhere", &["run"]);
+        let status = command.args(schedule).args(["x", "--", "true"]).status().unwrap();
+        assert_eq!(status.code(), Some(64), "{schedule:?}");
+    }
+}
+
+#[test]
 fn the_lock_is_held_for_as_long_as_was_said_although_the_command_has_ended() {
     let cluster = Cluster::start().unwrap();
     let begun = Instant::now();

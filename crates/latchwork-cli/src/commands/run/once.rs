@@ -9,7 +9,7 @@ use std::{
 use clap::Args;
 use latchwork_core::{
     Key, Locks,
-    once::{OnceBuilder, OnceError, Outcome, Schedule, Skipped},
+    once::{OnceBuilder, OnceError, Outcome, Schedule, ScheduleError, Skipped},
 };
 use tokio::sync::Mutex;
 
@@ -40,13 +40,30 @@ impl OnceArgs {
         self.tick.is_some() || self.hold_at_least.is_some()
     }
 
-    fn apply(&self, once: OnceBuilder) -> Result<OnceBuilder, Failure> {
-        let once = once.with_hold_at_least(self.hold_at_least.unwrap_or_default());
+    /// Which tick the command is run for. Asked before the way to the database, which may take until the next minute.
+    pub(super) fn tick(&self) -> Result<Tick, ScheduleError> {
         Ok(match self.tick.as_deref() {
-            None => once,
-            Some("now") => once.tick(this_minute(SystemTime::now()), MINUTE),
-            Some(expression) => once.on(&Schedule::cron(expression, &self.time_zone)?),
+            None => Tick::None,
+            Some("now") => Tick::At(this_minute(SystemTime::now())),
+            Some(expression) => Tick::On(Schedule::cron(expression, &self.time_zone)?),
         })
+    }
+}
+
+/// Which tick a command is run for.
+pub(super) enum Tick {
+    None,
+    At(SystemTime),
+    On(Schedule),
+}
+
+impl Tick {
+    fn apply(&self, once: OnceBuilder) -> OnceBuilder {
+        match self {
+            Self::None => once,
+            Self::At(minute) => once.tick(*minute, MINUTE),
+            Self::On(schedule) => once.on(schedule),
+        }
     }
 }
 
@@ -56,10 +73,12 @@ impl RunArgs {
         &self,
         locks: &Locks,
         key: Key,
+        tick: &Tick,
         work: &Work,
         target: &Rc<Cell<Option<Target>>>,
     ) -> Result<Status, Failure> {
-        let once = self.once_args.apply(self.name.once(locks, key)?)?;
+        let once = tick.apply(self.name.once(locks, key)?);
+        let once = once.with_hold_at_least(self.once_args.hold_at_least.unwrap_or_default());
         // Outside of what is dropped when the lock is lost.
         let started: Mutex<Option<Running>> = Mutex::new(None);
         let command = async {
