@@ -3,6 +3,14 @@
 //! Each shard is a slot, so two workers never have the same one at a time. Each worker keeps its fair share: of `n` shards
 //! and `m` workers, `n / m` rounded down or up. Workers find each other by a marker that each holds in the server, so
 //! those that come and go are seen within a rebalance interval or two.
+//!
+//! # Limits
+//!
+//! - A worker that is stopped, or cut off from its server, keeps its shards until its session is given up there, as a
+//!   [leader](crate::leader) does; by then it has ceased to believe in them. The shards of one that is killed are free at once.
+//! - A shard is free when the session of its holder has ended. A statement that the holder has sent on another connection,
+//!   of its pool, may still run then: what must not happen twice is for the database to see to, by a row lock, a unique key
+//!   or a locked transaction.
 
 mod driver;
 mod shard;
