@@ -3,10 +3,6 @@
 //! Each shard is a slot, so two workers never have the same one at a time. Each worker keeps its fair share: of `n` shards
 //! and `m` workers, `n / m` rounded down or up. Workers find each other by a marker that each holds in the server, so
 //! those that come and go are seen within a rebalance interval or two.
-//!
-//! A worker whose process is killed has lost its shards when its connection closes, which is at once. One that stands still
-//! keeps them for as long as the server keeps its session, by default for 15 s on PostgreSQL 14 and later; when it goes on
-//! it believes in none of them, for [`Shard::is_held`] looks at the clock, and gains others.
 
 mod driver;
 mod shard;
