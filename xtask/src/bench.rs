@@ -20,5 +20,16 @@ pub(crate) fn bench(name: &str, arguments: &[String]) -> Result<(), Failure> {
             "latchwork-cli",
         ]))?;
     }
-    run(cargo(&["run", "--release", "--locked", "--package", "benches", "--", name]).args(arguments))
+    let mut benches = cargo(&["run", "--release", "--locked", "--package", "benches"]);
+    // What the others need builds for minutes.
+    benches.args(["--no-default-features", "--features", features(name)]);
+    run(benches.args(["--", name]).args(arguments))
+}
+
+fn features(comparison: &str) -> &'static str {
+    match comparison {
+        "orm" => "libraries",
+        "locks" | "http" => "peers",
+        _ => "",
+    }
 }
