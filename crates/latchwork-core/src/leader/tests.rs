@@ -1,4 +1,5 @@
 mod candidate;
+mod draining;
 mod model;
 mod slow;
 mod world;

@@ -109,7 +109,7 @@ fn may_follow(last: LeaderState, next: LeaderState) -> bool {
         (Is::Follower, Is::Leader(_) | Is::Closed) => true,
         (Is::Leader(was), Is::Suspended(is) | Is::Lost(is) | Is::Resigned(is))
         | (Is::Suspended(was), Is::Leader(is) | Is::Lost(is) | Is::Resigned(is))
-        | (Is::Resigned(was), Is::Undrained(is)) => was == is,
+        | (Is::Lost(was) | Is::Resigned(was), Is::Undrained(is)) => was == is,
         (Is::Lost(_) | Is::Resigned(_) | Is::Undrained(_), Is::Follower) => true,
         _ => false,
     }
