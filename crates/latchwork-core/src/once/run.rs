@@ -55,33 +55,32 @@ impl Run {
             limit = overrun(self.max_run) => Err(OnceError::Overran { key, limit }),
         };
         match &ended {
-            Ok(value) => self.end(judge(value)).await,
+            Ok(value) => self.end(judge(value)).await.map_err(OnceError::Release)?,
             Err(OnceError::Lost(_)) => {
                 warn!(target: "latchwork::once", %key, "a job was stopped: its lock was lost");
                 self.end_lost();
             }
             Err(_) => {
                 warn!(target: "latchwork::once", %key, limit = ?self.max_run, "a job was stopped: it was not done in time");
-                self.end(RunEnd::Overran).await;
+                if let Err(error) = self.end(RunEnd::Overran).await {
+                    tell(&error);
+                }
             }
         }
         ended
     }
 
-    async fn end(mut self, end: RunEnd) {
+    /// Notes the end, and gives the lock up, unless that is kept.
+    async fn end(mut self, end: RunEnd) -> Result<(), ReleaseError> {
         if let Some((ledger, claim)) = self.unrecorded.take()
             && let Err(error) = ledger.record(&claim, end).await
         {
             let error: &dyn Error = &error;
             warn!(target: "latchwork::once", key = %claim.key(), error, "the end of a run was not noted");
         }
-        if self.is_kept() {
-            return;
-        }
-        if let Some(guard) = self.guard.take()
-            && let Err(error) = guard.release().await
-        {
-            tell(&error);
+        match self.guard.take_if(|_| !is_kept(self.kept_until)) {
+            Some(guard) => guard.release().await,
+            None => Ok(()),
         }
     }
 
@@ -97,22 +96,22 @@ impl Run {
             drop(ledger.record(&claim, end));
         }
     }
-
-    fn is_kept(&self) -> bool {
-        self.kept_until.is_some_and(|until| Instant::now() < until)
-    }
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
         self.record(RunEnd::Dropped);
-        let (Some(guard), Some(until), true) = (self.guard.take(), self.kept_until, self.is_kept()) else {
+        let (Some(guard), Some(until), true) = (self.guard.take(), self.kept_until, is_kept(self.kept_until)) else {
             return;
         };
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(keep(guard, until));
         }
     }
+}
+
+fn is_kept(until: Option<Instant>) -> bool {
+    until.is_some_and(|until| Instant::now() < until)
 }
 
 /// Keeps the lock, for as long as there is something to keep.
