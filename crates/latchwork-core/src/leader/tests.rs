@@ -2,6 +2,7 @@ mod candidate;
 mod draining;
 mod model;
 mod slow;
+mod work;
 mod world;
 
 use tokio::sync::watch;
