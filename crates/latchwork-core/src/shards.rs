@@ -146,7 +146,7 @@ impl Shards {
     /// Leaves, and resolves when every shard is given up; a server that does not answer is waited for until its session
     /// is given up, for 15 s by default. Shards that were gained and not fetched are given up here.
     ///
-    /// By the call itself every [`Shard`] is revoked.
+    /// By the call itself every [`Shard`] is revoked. Whoever has one drops it before they await this.
     ///
     /// # Cancel safety
     ///

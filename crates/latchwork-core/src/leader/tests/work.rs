@@ -62,7 +62,7 @@ impl AtWork {
         self.given_up += 1;
         let Some(work) = self.works.get_mut(&term) else { return };
         let had = work.cancelled_at.map(|at| now.since(at));
-        if !work.drain_limit.is_some_and(|limit| had >= Some(limit)) {
+        if work.drain_limit.is_none_or(|limit| had < Some(limit)) {
             let fault =
                 format!("the lock of {term} is given up {had:?} after its work was cancelled, and before its return");
             self.faults.push(fault);
