@@ -1,5 +1,7 @@
 //! Shards on PostgreSQL: workers with connections of their own, whose sessions end.
 
+mod processes;
+
 use std::{collections::HashMap, time::Duration};
 
 use latchwork_core::{
