@@ -55,14 +55,14 @@ impl Run {
             limit = overrun(self.max_run) => Err(OnceError::Overran { key, limit }),
         };
         match &ended {
-            Ok(value) => self.end(judge(value)).await.map_err(OnceError::Release)?,
+            Ok(value) => self.leave(judge(value)).await.map_err(OnceError::Release)?,
             Err(OnceError::Lost(_)) => {
                 warn!(target: "latchwork::once", %key, "a job was stopped: its lock was lost");
                 self.end_lost();
             }
             Err(_) => {
                 warn!(target: "latchwork::once", %key, limit = ?self.max_run, "a job was stopped: it was not done in time");
-                if let Err(error) = self.end(RunEnd::Overran).await {
+                if let Err(error) = self.leave(RunEnd::Overran).await {
                     tell(&error);
                 }
             }
@@ -71,16 +71,23 @@ impl Run {
     }
 
     /// Notes the end, and gives the lock up, unless that is kept.
-    async fn end(mut self, end: RunEnd) -> Result<(), ReleaseError> {
+    async fn leave(mut self, end: RunEnd) -> Result<(), ReleaseError> {
+        self.note(end).await;
+        if self.is_kept() {
+            return Ok(());
+        }
+        match self.guard.take() {
+            Some(guard) => guard.release().await,
+            None => Ok(()),
+        }
+    }
+
+    async fn note(&mut self, end: RunEnd) {
         if let Some((ledger, claim)) = self.unrecorded.take()
             && let Err(error) = ledger.record(&claim, end).await
         {
             let error: &dyn Error = &error;
             warn!(target: "latchwork::once", key = %claim.key(), error, "the end of a run was not noted");
-        }
-        match self.guard.take_if(|_| !is_kept(self.kept_until)) {
-            Some(guard) => guard.release().await,
-            None => Ok(()),
         }
     }
 
@@ -96,22 +103,22 @@ impl Run {
             drop(ledger.record(&claim, end));
         }
     }
+
+    fn is_kept(&self) -> bool {
+        self.kept_until.is_some_and(|until| Instant::now() < until)
+    }
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
         self.record(RunEnd::Dropped);
-        let (Some(guard), Some(until), true) = (self.guard.take(), self.kept_until, is_kept(self.kept_until)) else {
+        let (Some(guard), Some(until), true) = (self.guard.take(), self.kept_until, self.is_kept()) else {
             return;
         };
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(keep(guard, until));
         }
     }
-}
-
-fn is_kept(until: Option<Instant>) -> bool {
-    until.is_some_and(|until| Instant::now() < until)
 }
 
 /// Keeps the lock, for as long as there is something to keep.
