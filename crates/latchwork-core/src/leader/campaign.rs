@@ -51,10 +51,12 @@ impl Campaign {
                     failures = 0;
                     leaderships += 1;
                     self.office.failed(None);
-                    match self.lead(guard, leaderships, &mut wishes).await {
-                        End::Lost => {}
+                    let end = self.lead(guard, leaderships, &mut wishes).await;
+                    // One that was to be given up may have been lost before.
+                    let was_resigned = wishes.borrow().resigned >= leaderships;
+                    if was_resigned || matches!(end, End::Resigned) {
                         // Or else it would come before those who leave a vacant leadership to others for a while.
-                        End::Resigned => self.hold_off(self.resign_delay, &mut wishes).await,
+                        self.hold_off(self.resign_delay, &mut wishes).await;
                     }
                 }
                 Err(AcquireError::Closed) => return,

@@ -123,6 +123,25 @@ async fn who_resigns_comes_after_those_who_leave_a_vacancy_to_others_for_a_while
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_resigns_as_its_lock_is_lost_leaves_it_to_others_all_the_same() {
+    let server = MemoryServer::new();
+    let one = server.locks().leader("a").campaign().unwrap();
+    let first = until_leader(&one).await;
+    let reluctant = server.locks().leader("a").with_campaign_delay(Duration::from_secs(1));
+    let reluctant = reluctant.campaign().unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    // Before the campaign comes to it.
+    server.end_sessions();
+    let resigned = one.resign();
+    until(&one, |state| *state != first).await;
+    resigned.await;
+    tokio::select! {
+        _ = until_leader(&reluctant) => {}
+        next = until_leader(&one) => panic!("{next} once more"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_has_resigned_leads_again_after_its_delay_if_nobody_else_wants_to() {
     let server = MemoryServer::new();
     for delay in [Duration::ZERO, Duration::from_secs(7)] {
