@@ -55,33 +55,39 @@ impl Run {
             limit = overrun(self.max_run) => Err(OnceError::Overran { key, limit }),
         };
         match &ended {
-            Ok(value) => self.end(judge(value)).await,
+            Ok(value) => self.leave(judge(value)).await.map_err(OnceError::Release)?,
             Err(OnceError::Lost(_)) => {
                 warn!(target: "latchwork::once", %key, "a job was stopped: its lock was lost");
                 self.end_lost();
             }
             Err(_) => {
                 warn!(target: "latchwork::once", %key, limit = ?self.max_run, "a job was stopped: it was not done in time");
-                self.end(RunEnd::Overran).await;
+                if let Err(error) = self.leave(RunEnd::Overran).await {
+                    tell(&error);
+                }
             }
         }
         ended
     }
 
-    async fn end(mut self, end: RunEnd) {
+    /// Notes the end, and gives the lock up, unless that is kept.
+    async fn leave(mut self, end: RunEnd) -> Result<(), ReleaseError> {
+        self.note(end).await;
+        if self.is_kept() {
+            return Ok(());
+        }
+        match self.guard.take() {
+            Some(guard) => guard.release().await,
+            None => Ok(()),
+        }
+    }
+
+    async fn note(&mut self, end: RunEnd) {
         if let Some((ledger, claim)) = self.unrecorded.take()
             && let Err(error) = ledger.record(&claim, end).await
         {
             let error: &dyn Error = &error;
             warn!(target: "latchwork::once", key = %claim.key(), error, "the end of a run was not noted");
-        }
-        if self.is_kept() {
-            return;
-        }
-        if let Some(guard) = self.guard.take()
-            && let Err(error) = guard.release().await
-        {
-            tell(&error);
         }
     }
 

@@ -101,6 +101,69 @@ async fn the_leadership_goes_to_the_shortest_delay_among_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_resigns_comes_after_those_who_leave_a_vacancy_to_others_for_a_while() {
+    let server = MemoryServer::new();
+    let one = server.locks().leader("a").campaign().unwrap();
+    let first = until_leader(&one).await;
+    let reluctant = server.locks().leader("a").with_campaign_delay(Duration::from_secs(1));
+    let reluctant = reluctant.campaign().unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    one.resign().await;
+    let next = tokio::select! {
+        next = until_leader(&reluctant) => next,
+        next = until(&one, |state| matches!(state, LeaderState::Leader(_))) => panic!("{next} once more"),
+    };
+    assert!(next.term() > first.term());
+    // It has come back to wait, as ever.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let vacant = Instant::now();
+    reluctant.shutdown().await;
+    until_leader(&one).await;
+    assert!(vacant.elapsed() < Duration::from_millis(100), "{:?}", vacant.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_resigns_as_its_lock_is_lost_leaves_it_to_others_all_the_same() {
+    let server = MemoryServer::new();
+    let one = server.locks().leader("a").campaign().unwrap();
+    let first = until_leader(&one).await;
+    let reluctant = server.locks().leader("a").with_campaign_delay(Duration::from_secs(1));
+    let reluctant = reluctant.campaign().unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    // Before the campaign comes to it.
+    server.end_sessions();
+    let resigned = one.resign();
+    until(&one, |state| *state != first).await;
+    resigned.await;
+    tokio::select! {
+        _ = until_leader(&reluctant) => {}
+        next = until_leader(&one) => panic!("{next} once more"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_resigned_leads_again_after_its_delay_if_nobody_else_wants_to() {
+    let server = MemoryServer::new();
+    for delay in [Duration::ZERO, Duration::from_secs(7)] {
+        let one = server.locks().leader("a").with_resign_delay(delay).campaign().unwrap();
+        until_leader(&one).await;
+        one.resign().await;
+        let vacant = Instant::now();
+        until_leader(&one).await;
+        assert!(vacant.elapsed() >= delay && vacant.elapsed() < delay + Duration::from_millis(100));
+        // One that was not wanted for a while has held off long enough.
+        one.resign().await;
+        one.set_eligible(false);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        one.set_eligible(true);
+        let eligible = Instant::now();
+        until_leader(&one).await;
+        assert!(eligible.elapsed() < Duration::from_millis(100));
+        one.shutdown().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn work_runs_for_each_leadership_until_it_ends_by_itself() {
     let server = MemoryServer::new();
     let candidate = server.locks().leader("a").campaign().unwrap();

@@ -1,22 +1,21 @@
 use std::{
     error::Error,
     fmt,
-    future::{Future, poll_fn},
+    future::Future,
     num::NonZeroU32,
-    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{Arc, Mutex},
-    task::Poll,
     time::{Duration, SystemTime},
 };
 
+use super::panics::caught;
 use crate::{
     key::Key,
     locks::lock,
     once::{OnceError, Schedule},
 };
 
-type Cause = Box<dyn Error + Send + Sync>;
+pub(super) type Cause = Box<dyn Error + Send + Sync>;
 type Work = dyn Fn(SystemTime) -> Pin<Box<dyn Future<Output = Result<(), Cause>> + Send>> + Send + Sync;
 
 /// A named job with its schedule.
@@ -73,9 +72,9 @@ impl Job {
     }
 
     /// Begins each run so much later at most, at random, so that not all jobs of all services begin at once. A run stays
-    /// before the next tick. Default: none.
-    pub const fn with_jitter(mut self, jitter: Duration) -> Self {
-        self.jitter = jitter;
+    /// before the next tick. Default: none; at most a day, and what is beyond is taken as that.
+    pub fn with_jitter(mut self, jitter: Duration) -> Self {
+        self.jitter = jitter.min(MAX_JITTER);
         self
     }
 
@@ -96,17 +95,13 @@ impl Job {
 
     /// Does the work of one tick. A panic is an error like others.
     pub(super) async fn work(&self, tick: SystemTime) -> Result<(), Cause> {
-        let panicked = || Err(Cause::from("the job has panicked"));
-        let Ok(mut work) = catch_unwind(AssertUnwindSafe(|| (self.work)(tick))) else {
-            return panicked();
-        };
-        poll_fn(|context| {
-            let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
-            polled.unwrap_or_else(|_| Poll::Ready(panicked()))
-        })
-        .await
+        let done = caught(async { (self.work)(tick).await }).await;
+        done.unwrap_or_else(|| Err(Cause::from("the job has panicked")))
     }
 }
+
+/// So that a tick and its delay are a moment that there is.
+const MAX_JITTER: Duration = Duration::from_secs(86_400);
 
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,7 +117,7 @@ impl fmt::Debug for Job {
 
 /// A job of a scheduler.
 #[derive(Debug)]
-pub(super) struct Planned {
+pub(in crate::once) struct Planned {
     pub(super) job: Job,
     pub(super) key: Key,
     failure: Mutex<Option<Arc<OnceError>>>,
@@ -134,7 +129,7 @@ impl Planned {
         Self { job, key, failure }
     }
 
-    pub(super) fn failure(&self) -> Option<Arc<OnceError>> {
+    pub(in crate::once) fn failure(&self) -> Option<Arc<OnceError>> {
         lock(&self.failure).clone()
     }
 
