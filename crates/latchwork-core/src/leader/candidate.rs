@@ -1,4 +1,4 @@
-use std::{fmt, future::Future, sync::Arc};
+use std::{fmt, future::Future, pin::pin, sync::Arc};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -137,6 +137,58 @@ impl Candidate {
         }
     }
 
+    /// [Runs](Self::run) work while this process leads, until `stop` resolves; then [shuts down](Self::shutdown): the work is
+    /// cancelled, and waited for, and the lock is given up.
+    ///
+    /// Returns the work's value if it returned without having been cancelled, and has resigned then; `None` once the
+    /// candidate is shut down.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use latchwork_core::Locks;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = Locks::in_memory();
+    /// # let told_to_stop = async {};
+    /// let candidate = locks.leader("dispatcher").campaign()?;
+    /// candidate
+    ///     .run_until(told_to_stop, |leading, cancel| async move {
+    ///         println!("leads in term {}", leading.term());
+    ///         cancel.cancelled().await;
+    ///     })
+    ///     .await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run_until<T, W>(
+        &self,
+        stop: impl Future<Output = ()>,
+        work: impl FnMut(Leading, CancellationToken) -> W,
+    ) -> Option<T>
+    where
+        W: Future<Output = T>,
+    {
+        let mut runs = pin!(self.run(work));
+        let done = tokio::select! {
+            biased;
+            done = &mut runs => done,
+            () = stop => {
+                self.shared.office.close();
+                runs.await
+            }
+        };
+        if done.is_none() {
+            // The work has returned; the lock goes after it.
+            self.shutdown().await;
+        }
+        done
+    }
+
     /// Gives the leadership up, if this process has it, and leaves it to others for
     /// [a while](super::LeaderBuilder::with_resign_delay) before it campaigns again, behind all who wait. To stay away, it
     /// is made [ineligible](Self::set_eligible) instead.
@@ -172,7 +224,7 @@ impl Candidate {
         async move { office.closed().await }
     }
 
-    /// Asks the server who leads; `None` if nobody does.
+    /// Asks the server who leads; `None` if nobody does. Who has no [term](Incumbent::term) yet is about to lead.
     ///
     /// # Cancel safety
     ///

@@ -349,3 +349,50 @@ async fn whoever_resigns_second_waits_for_the_lock_too() {
     let both = async { tokio::join!(work, resigns) };
     timeout(Duration::from_secs(600), both).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn work_that_is_run_until_a_signal_is_cancelled_then_and_has_returned_before_the_lock_is_free() {
+    let server = MemoryServer::new();
+    let candidate = server.locks().leader("a").campaign().unwrap();
+    let begun = Instant::now();
+    let stop = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    };
+    let locks = server.locks();
+    let done = candidate
+        .run_until(stop, |leading, cancel| {
+            let locks = locks.clone();
+            async move {
+                cancel.cancelled().await;
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                assert!(!leading.is_leader());
+                assert!(locks.try_acquire("a").await.unwrap().is_none());
+            }
+        })
+        .await;
+    assert_eq!((done, begun.elapsed()), (None, Duration::from_secs(8)));
+    assert_eq!(candidate.state(), LeaderState::Closed);
+    assert!(server.locks().try_acquire("a").await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_ends_before_the_signal_returns_its_value_and_resigns() {
+    let server = MemoryServer::new();
+    let candidate = server.locks().leader("a").campaign().unwrap();
+    assert_eq!(candidate.run_until(pending(), |_, _| async { 7 }).await, Some(7));
+    assert!(!candidate.is_leader());
+    let other = server.locks().leader("a").campaign().unwrap();
+    until_leader(&other).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_never_leads_is_shut_down_by_the_signal_too() {
+    let server = MemoryServer::new();
+    let other = server.locks().leader("a").campaign().unwrap();
+    until_leader(&other).await;
+    let candidate = server.locks().leader("a").campaign().unwrap();
+    let stop = tokio::time::sleep(Duration::from_secs(3));
+    assert_eq!(candidate.run_until(stop, |_, _| pending::<()>()).await, None);
+    assert_eq!(candidate.state(), LeaderState::Closed);
+    assert!(other.is_leader());
+}

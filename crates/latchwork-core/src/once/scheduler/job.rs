@@ -15,7 +15,8 @@ use crate::{
     once::{OnceError, Schedule},
 };
 
-pub(super) type Cause = Box<dyn Error + Send + Sync>;
+type Failure = dyn Error + Send + Sync;
+type Cause = Box<Failure>;
 type Work = dyn Fn(SystemTime) -> Pin<Box<dyn Future<Output = Result<(), Cause>> + Send>> + Send + Sync;
 
 /// A named job with its schedule.
@@ -94,9 +95,10 @@ impl Job {
     }
 
     /// Does the work of one tick. A panic is an error like others.
-    pub(super) async fn work(&self, tick: SystemTime) -> Result<(), Cause> {
+    pub(super) async fn work(&self, tick: SystemTime) -> Result<(), Arc<Failure>> {
         let done = caught(async { (self.work)(tick).await }).await;
-        done.unwrap_or_else(|| Err(Cause::from("the job has panicked")))
+        let done = done.unwrap_or_else(|| Err(Cause::from("the job has panicked")));
+        done.map_err(Arc::from)
     }
 }
 
@@ -121,16 +123,30 @@ pub(in crate::once) struct Planned {
     pub(super) job: Job,
     pub(super) key: Key,
     failure: Mutex<Option<Arc<OnceError>>>,
+    error: Mutex<Option<Arc<Failure>>>,
 }
 
 impl Planned {
     pub(super) const fn new(job: Job, key: Key) -> Self {
-        let failure = Mutex::new(None);
-        Self { job, key, failure }
+        Self {
+            job,
+            key,
+            failure: Mutex::new(None),
+            error: Mutex::new(None),
+        }
     }
 
     pub(in crate::once) fn failure(&self) -> Option<Arc<OnceError>> {
         lock(&self.failure).clone()
+    }
+
+    /// What the work has failed with when it was run here last.
+    pub(in crate::once) fn error(&self) -> Option<Arc<Failure>> {
+        lock(&self.error).clone()
+    }
+
+    pub(super) fn has_run(&self, error: Option<Arc<Failure>>) {
+        *lock(&self.error) = error;
     }
 
     pub(super) fn failed(&self, failure: Option<OnceError>) {

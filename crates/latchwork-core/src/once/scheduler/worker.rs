@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
-    job::{Cause, Job, Missed, Planned},
+    job::{Job, Missed, Planned},
     panics::caught,
 };
 use crate::{
@@ -204,16 +204,19 @@ impl Worker {
             once = once.with_max_run(max_run);
         }
         let work = async {
-            info!(target: "latchwork::once", job = %self.planned.key, "a job begins");
+            info!(target: "latchwork::once", job = job.name, "a job begins");
             job.work(tick).await
         };
         // Told here, where it is known whatever becomes of the lock.
-        let judge = |done: &Result<(), Cause>| match done {
-            Ok(()) => RunEnd::Done,
-            Err(error) => {
-                let error: &dyn Error = &**error;
-                warn!(target: "latchwork::once", job = %self.planned.key, error, "a job has failed");
-                RunEnd::Failed
+        let judge = |done: &Result<(), Arc<dyn Error + Send + Sync>>| {
+            self.planned.has_run(done.as_ref().err().cloned());
+            match done {
+                Ok(()) => RunEnd::Done,
+                Err(error) => {
+                    let error: &dyn Error = &**error;
+                    warn!(target: "latchwork::once", job = job.name, error, "a job has failed");
+                    RunEnd::Failed
+                }
             }
         };
         Ok(match once.run_and_judge(work, judge).await? {
@@ -223,8 +226,12 @@ impl Worker {
     }
 
     fn failed(&self, error: OnceError, failures: u32) {
-        let shown: &dyn Error = &error;
-        warn!(target: "latchwork::once", job = %self.planned.key, failures, error = shown, "a job could not run");
+        let (job, shown): (_, &dyn Error) = (&self.job().name, &error);
+        if error.has_begun() {
+            warn!(target: "latchwork::once", job, error = shown, "a run of a job did not end in order");
+        } else {
+            warn!(target: "latchwork::once", job, failures, error = shown, "a job could not run");
+        }
         self.planned.failed(Some(error));
     }
 

@@ -335,6 +335,12 @@ async fn jobs_that_fail_or_panic_or_overrun_run_again_and_it_is_told() {
     }
     assert!(matches!(reports[2].failure.as_deref(), Some(OnceError::Overran { .. })));
     assert!(reports[0].failure.is_none());
+    let errors: Vec<_> = reports
+        .iter()
+        .map(|report| report.error.as_deref().map(ToString::to_string))
+        .collect();
+    let [no_paper, panicked] = ["no paper", "the job has panicked"].map(|error| Some(error.to_owned()));
+    assert_eq!(errors, [no_paper, panicked, None]);
     process.stop().await;
 }
 
