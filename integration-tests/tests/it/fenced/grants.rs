@@ -115,7 +115,9 @@ async fn readers_do_not_wait_for_the_transactions_of_readers() {
     let one = locks.acquire_fenced(KEY).shared().within(SOON).await.unwrap();
     let transaction = proved(&mut works, &one.fence()).await.unwrap();
     let two = locks.acquire_fenced(KEY).shared().within(SOON).await.unwrap();
-    drop((one, two));
+    for reader in [one, two] {
+        reader.release().await.unwrap();
+    }
     let writer = locks.acquire_fenced(KEY).within(MOMENT).await.unwrap_err();
     assert!(writer.is_timeout(), "{writer:?}");
     transaction.commit().await.unwrap();

@@ -48,7 +48,7 @@ impl World {
     fn start(&mut self) {
         self.started += 1;
         let name = format!("worker-{}", self.started);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_worker"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sharer"));
         command
             .args([&self.cluster.url(), &name, &SHARDS.to_string()])
             .args(TIMING);

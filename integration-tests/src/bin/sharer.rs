@@ -23,7 +23,7 @@ const REBALANCE_INTERVAL: Duration = Duration::from_millis(100);
 async fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [url, worker, shards, ping_interval, ping_limit] = &arguments[..] else {
-        panic!("usage: worker URL WORKER SHARDS PING_INTERVAL PING_LIMIT, both in milliseconds");
+        panic!("usage: sharer URL WORKER SHARDS PING_INTERVAL PING_LIMIT, both in milliseconds");
     };
     let milliseconds = |text: &str| Duration::from_millis(text.parse().unwrap());
     let options = PostgresOptions::default()
