@@ -61,7 +61,7 @@ pub enum StatementError {
     /// The tables of latchwork are missing, or are not those of this version.
     #[error(
         "the tables of latchwork are missing, or older than this program: install them once, with \
-         latchwork_postgres::schema::install or the SQL that schema::sql() gives"
+         `latchwork schema install`, Postgres::install_schema, or the SQL that schema::sql() gives"
     )]
     TablesMissing {
         /// What the server says.

@@ -12,14 +12,15 @@ use crate::{
 pub enum SchemaError {
     /// There are no tables, or not all of them.
     #[error(
-        "the tables of latchwork are missing: call latchwork_postgres::schema::install once, or apply the SQL that \
-         schema::sql() gives"
+        "the tables of latchwork are missing: run `latchwork schema install` once, or Postgres::install_schema, or apply the \
+         SQL that schema::sql() and `latchwork schema print` give"
     )]
     Missing,
     /// The tables are older than this program needs.
     #[error(
-        "the tables of latchwork are of version {found}, and this program needs version {VERSION}: call \
-         latchwork_postgres::schema::install, or apply the SQL that schema::sql() gives now"
+        "the tables of latchwork are of version {found}, and this program needs version {VERSION}: run \
+         `latchwork schema install`, or Postgres::install_schema, or apply the SQL that schema::sql() and `latchwork schema \
+         print` give now"
     )]
     Older {
         /// The version that is there.
@@ -51,6 +52,14 @@ pub enum SchemaError {
         /// What the server says.
         source: DriverError,
     },
+    /// The session is read-only, as by `default_transaction_read_only`, or since the server is a standby.
+    #[error(
+        "the tables of latchwork cannot be made or brought up to date in a read-only session: connect to the primary, as a role that may write"
+    )]
+    ReadOnly {
+        /// What the server says.
+        source: DriverError,
+    },
     /// Anything else.
     #[error("the server reports an error about the tables of latchwork")]
     Server {
@@ -63,6 +72,7 @@ impl SchemaError {
     pub(crate) fn from_driver(source: DriverError) -> Self {
         match condition(&source) {
             Some(Condition::Forbidden) => Self::Forbidden { source },
+            Some(Condition::ReadOnly) => Self::ReadOnly { source },
             _ => Self::Server { source },
         }
     }

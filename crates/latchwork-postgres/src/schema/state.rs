@@ -57,7 +57,7 @@ mod tests {
         for (found, is_whole) in states {
             let text = SchemaState::judge(found, is_whole).require().unwrap_err().to_string();
             assert!(
-                text.contains("schema::install") || text.contains("update the program"),
+                text.contains("install_schema") || text.contains("update the program"),
                 "{text}"
             );
         }

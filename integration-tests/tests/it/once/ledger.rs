@@ -26,7 +26,7 @@ async fn without_the_table_a_tick_says_how_to_make_it_and_works_once_it_is_there
     for _ in 0..2 {
         let error = job().run(async {}).await.unwrap_err();
         assert!(matches!(error, OnceError::Ledger(LedgerError::Setup(_))), "{error:?}");
-        assert!(chain(&error).contains("schema::install"), "{}", chain(&error));
+        assert!(chain(&error).contains("latchwork schema install"), "{}", chain(&error));
         assert!(!error.is_outage());
     }
     assert!(job().last_run().await.is_err());

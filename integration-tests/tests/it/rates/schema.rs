@@ -78,7 +78,7 @@ async fn missing_older_and_newer_tables_are_told_and_what_is_missing_is_made_aga
     let state = async || schema::check(&onlooker.0).await.unwrap();
     assert_eq!(state().await, SchemaState::Missing);
     let error = state().await.require().unwrap_err();
-    assert!(error.to_string().contains("schema::install"), "{error}");
+    assert!(error.to_string().contains("latchwork schema install"), "{error}");
     schema::install(&onlooker.0).await.unwrap();
     for (version, expected) in [
         (
@@ -123,7 +123,7 @@ async fn without_the_table_a_check_says_how_to_make_it_and_works_once_it_is_ther
         for _ in 0..3 {
             let error = rates.check("key", rarely(5), 1).await.unwrap_err();
             assert!(matches!(error, RateError::Setup { .. }), "{error:?}");
-            assert!(chain(&error).contains("schema::install"), "{}", chain(&error));
+            assert!(chain(&error).contains("latchwork schema install"), "{}", chain(&error));
         }
         schema::install(&onlooker.0).await.unwrap();
         assert!(rates.check("key", rarely(5), 1).await.unwrap().is_allowed());
@@ -158,6 +158,18 @@ async fn a_role_needs_what_the_docs_say_and_no_more() {
     assert!(rates.check("key", rarely(5), 1).await.unwrap().is_allowed());
     schema::install(&shop.0).await.unwrap();
     assert_whole(&shop).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_read_only_session_the_tables_are_looked_for_and_not_made() {
+    let cluster = Cluster::start().unwrap();
+    let onlooker = Onlooker::new(&cluster.url()).await;
+    let read_only = "SET default_transaction_read_only = on";
+    onlooker.0.batch_execute(read_only).await.unwrap();
+    assert_eq!(schema::check(&onlooker.0).await.unwrap(), SchemaState::Missing);
+    let refused = schema::install(&onlooker.0).await.unwrap_err();
+    assert!(matches!(refused, SchemaError::ReadOnly { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("primary"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
