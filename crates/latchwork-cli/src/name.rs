@@ -76,6 +76,9 @@ impl NameArgs {
     }
 }
 
+/// What a command may be told of its lock, by `run` and `elect`.
+pub(crate) const VARIABLES: [&str; 4] = ["LATCHWORK_NAME", "LATCHWORK_KEY", "LATCHWORK_TERM", "LATCHWORK_SLOT"];
+
 pub(crate) fn texts(parts: &[String]) -> Vec<&str> {
     parts.iter().map(String::as_str).collect()
 }

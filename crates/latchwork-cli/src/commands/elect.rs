@@ -1,22 +1,22 @@
-use std::{cell::Cell, ffi::OsString, rc::Rc, time::Duration};
+use std::{ffi::OsString, future::pending, rc::Rc, time::Duration};
 
 use clap::Args;
 use latchwork_core::{
     Locks,
-    leader::{CancellationToken, Incumbent, Leading},
+    leader::{CancellationToken, Candidate, Incumbent, Leading},
 };
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::{sync::mpsc, time::sleep};
 
 use crate::{
     args::duration,
-    child::{Target, Work},
-    commands::run::GraceArgs,
+    child::Work,
+    commands::run::{GraceArgs, STOOD_STILL},
     connection::ConnectionArgs,
     failure::{Failure, Status, chain},
     name::NameArgs,
-    output::{line, time},
-    signals::Signals,
+    output::{self, line, time},
+    signals::{Recipient, Signals},
 };
 
 /// Runs a command while this process leads, or tells who does
@@ -59,7 +59,7 @@ impl ElectArgs {
             return self.observe(&locks).await;
         }
         let mut signals = Signals::take()?;
-        let target = signals.target();
+        let recipient = signals.recipient();
         let work = Work {
             command: self.command.clone(),
             grace: self.grace.grace,
@@ -68,9 +68,12 @@ impl ElectArgs {
             let locks = connection.connect(&work.program()).await?.locks();
             let leader = locks.leader(self.name.key()?);
             let candidate = leader.with_campaign_delay(self.delay.unwrap_or_default()).campaign()?;
-            let led = candidate
-                .run(|leading, cancel| self.lead(&work, leading, cancel, &target))
-                .await;
+            let (last, mut last_ended) = mpsc::channel(1);
+            let led = tokio::select! {
+                biased;
+                led = candidate.run(|leading, cancel| self.lead(&work, &candidate, leading, cancel, &recipient, &last)) => led,
+                led = last_ended.recv() => led,
+            };
             candidate.shutdown().await;
             led.unwrap_or_else(|| Err(Failure::new(Status::UNAVAILABLE, "the campaign has ended")))
         };
@@ -86,9 +89,28 @@ impl ElectArgs {
     async fn lead(
         &self,
         work: &Work,
+        candidate: &Candidate,
         leading: Leading,
         cancel: CancellationToken,
-        signals: &Rc<Cell<Option<Target>>>,
+        signals: &Rc<Recipient>,
+        last: &mpsc::Sender<Result<Status, Failure>>,
+    ) -> Result<Status, Failure> {
+        let ended = self.work(work, candidate, leading, cancel, signals).await;
+        if signals.was_told_to_end() {
+            // Not as the value of this work: after a loss that would count for nothing, and the command would run again.
+            let _ = last.try_send(ended);
+            return pending().await;
+        }
+        ended
+    }
+
+    async fn work(
+        &self,
+        work: &Work,
+        candidate: &Candidate,
+        leading: Leading,
+        cancel: CancellationToken,
+        signals: &Rc<Recipient>,
     ) -> Result<Status, Failure> {
         let (name, term) = (self.name.shown(), leading.term());
         self.tell(&format!("leads {name} in term {term}"));
@@ -97,7 +119,14 @@ impl ElectArgs {
         let mut running = work.start(&environment, signals)?;
         tokio::select! {
             biased;
-            status = running.ended() => status,
+            status = running.ended() => {
+                if running.was_given_up() {
+                    self.tell(STOOD_STILL);
+                    // By the call itself: so the command runs again once this process leads again.
+                    drop(candidate.resign());
+                }
+                status
+            }
             () = cancel.cancelled() => {
                 self.tell(&format!("leads {name} no more; the command is told to end"));
                 running.stop().await
@@ -107,7 +136,7 @@ impl ElectArgs {
 
     fn tell(&self, news: &str) {
         if !self.quiet {
-            eprintln!("latchwork: {news}");
+            output::news(&news);
         }
     }
 
