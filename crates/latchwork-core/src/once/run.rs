@@ -60,6 +60,21 @@ impl Run {
         self.guard().lost()
     }
 
+    /// Notes how the run has ended, while the lock is still held: what [`end`](Self::end) is told after that counts for
+    /// nothing, and neither does a drop.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once polled, the end is on its way to the ledger.
+    pub async fn note(&mut self, end: RunEnd) {
+        if let Some((ledger, claim)) = self.unrecorded.take()
+            && let Err(error) = ledger.record(&claim, end).await
+        {
+            let error: &dyn Error = &error;
+            warn!(target: "latchwork::once", key = %claim.key(), error, "the end of a run was not noted");
+        }
+    }
+
     /// Notes how the run has ended, and gives the lock up: at once, or when it was held for
     /// [long enough](super::OnceBuilder::with_hold_at_least). Resolves when that is done.
     ///
@@ -131,15 +146,6 @@ impl Run {
             && let Err(error) = guard.release().await
         {
             tell(&error);
-        }
-    }
-
-    async fn note(&mut self, end: RunEnd) {
-        if let Some((ledger, claim)) = self.unrecorded.take()
-            && let Err(error) = ledger.record(&claim, end).await
-        {
-            let error: &dyn Error = &error;
-            warn!(target: "latchwork::once", key = %claim.key(), error, "the end of a run was not noted");
         }
     }
 

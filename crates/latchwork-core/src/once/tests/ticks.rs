@@ -180,7 +180,13 @@ async fn whoever_begins_a_run_says_how_it_ended_and_is_told_whether_the_lock_was
     drop(begin(1, Duration::ZERO).await);
     assert_eq!(end_of().await, Some(RunEnd::Dropped));
 
-    let run = begin(2, 60 * SECOND).await;
+    let mut run = begin(2, Duration::ZERO).await;
+    run.note(RunEnd::Failed).await;
+    assert_eq!(server.held(), 1);
+    run.end(RunEnd::Done).await.unwrap();
+    assert_eq!(end_of().await, Some(RunEnd::Failed));
+
+    let run = begin(3, 60 * SECOND).await;
     let lost = run.lost();
     server.end_sessions();
     lost.await;
