@@ -16,10 +16,10 @@ use tokio::time::sleep;
 use crate::{
     args::duration,
     connection::ConnectionArgs,
-    failure::{Failure, Status},
-    name::{NamespaceArgs, raw_key, texts},
+    failure::{Failure, Status, chain},
+    name::{NamespaceArgs, key_of},
     names::Names,
-    output::{ago, line, printable, short, table, time},
+    output::{ago, line, news, printable, short, table, time},
     tool::Tool,
 };
 
@@ -45,7 +45,7 @@ pub(crate) struct LsArgs {
     /// A file with names to show in place of numbers: NAME or NAMESPACE:NAME, a line each
     #[arg(long, value_name = "FILE", env = "LATCHWORK_NAMES")]
     names: Option<PathBuf>,
-    /// Shows it again and again
+    /// Shows it again and again, also after an outage of the server
     #[arg(long, short)]
     watch: bool,
     /// How often, with --watch
@@ -67,8 +67,22 @@ impl LsArgs {
         if let Some(server) = postgres.server() {
             names.add_migrations(&server.database);
         }
+        let (mut has_shown, mut is_away) = (false, false);
         loop {
-            let mut seen = postgres.inspect(names.registry()).await?;
+            let mut seen = match postgres.inspect(names.registry()).await {
+                Ok(seen) => seen,
+                // Once for each outage. Whoever watches wants to see the end of it.
+                Err(error) if self.watch && has_shown => {
+                    if !is_away {
+                        news(&format_args!("{}; looking again", chain(&error)));
+                    }
+                    is_away = true;
+                    sleep(self.every).await;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            (has_shown, is_away) = (true, false);
             if let Some(wanted) = &wanted {
                 seen.holders.retain(|holder| wanted.contains(&holder.key));
                 seen.waiters.retain(|waiter| wanted.contains(&waiter.key));
@@ -86,11 +100,7 @@ impl LsArgs {
         if self.key.is_empty() {
             return Ok(None);
         }
-        let key = match self.compat {
-            Some(tool) => tool.key(&self.key).map_err(Failure::usage)?,
-            None if self.raw => raw_key(&self.key)?,
-            None => self.namespace.namespace()?.key_of(&texts(&self.key))?,
-        };
+        let key = key_of(&self.key, &self.namespace, self.compat, self.raw)?;
         names.add(key, &self.key.join("/"));
         Ok(Some(names.registry().iter().map(|entry| entry.key()).collect()))
     }

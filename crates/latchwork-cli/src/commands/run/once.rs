@@ -82,14 +82,15 @@ impl RunArgs {
     ) -> Result<Status, Failure> {
         let once = tick.apply(self.name.once(locks, key)?);
         let once = once.with_hold_at_least(self.once.hold_at_least.unwrap_or_default());
-        let run = match once.begin().await? {
+        let mut run = match once.begin().await? {
             Outcome::Ran(run) => run,
             Outcome::Skipped(skipped) => return Ok(self.skipped(skipped)),
         };
         let mut running = match work.start(&self.name.environment(key), signals) {
             Ok(running) => running,
             Err(failure) => {
-                run.end(RunEnd::Failed).await?;
+                // The lock is not kept for a command that has not run: another machine may have it.
+                run.note(RunEnd::Failed).await;
                 return Err(failure);
             }
         };
