@@ -72,6 +72,14 @@ impl Target {
         }
     }
 
+    /// After how long to look whether it is gone, of which nobody tells. For a tree that is a look at every process.
+    pub(crate) const fn look_again(self) -> Duration {
+        match self {
+            Self::Group(_) => Duration::from_millis(10),
+            Self::Tree(_) => Duration::from_millis(50),
+        }
+    }
+
     /// Reads what `Display` writes.
     pub(crate) fn read(text: &str) -> Option<Self> {
         match text.split_once(' ')? {
@@ -172,7 +180,7 @@ impl Running {
         let asked = timeout_at(until, async {
             let status = self.child.wait().await;
             while !self.target.is_gone() {
-                sleep(LOOK_AGAIN).await;
+                sleep(self.target.look_again()).await;
             }
             status
         });
@@ -200,6 +208,3 @@ fn shell_status(status: ExitStatus) -> Status {
         (None, None) => Status::INTERNAL,
     }
 }
-
-/// How often it is looked whether a group has ended, of which nobody tells.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(10);

@@ -34,6 +34,16 @@ impl Mark {
         // One process makes one mark at a time, and its number is not another's at the same time.
         Self(now.as_nanos() << 32 | u128::from(process::id()))
     }
+
+    /// The mark of a process, if it has one and lets us see it.
+    fn of(pid: i32) -> Option<Self> {
+        let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        let mut marks = environment.split(|byte| *byte == 0).filter_map(|variable| {
+            let value = str::from_utf8(variable).ok()?.strip_prefix(MARK)?.strip_prefix('=')?;
+            value.parse().ok()
+        });
+        marks.next()
+    }
 }
 
 impl fmt::Display for Mark {
@@ -62,12 +72,18 @@ impl Tree {
     }
 
     /// Sends a signal to all, also to those who were started meanwhile.
+    ///
+    /// What a `latchwork` among them runs has a mark of its own, and gets the signal from that one, so as not to get it twice.
     pub(crate) fn send(&self, signal: Signal) {
+        let is_ours = |pid: Pid| {
+            let mark = Mark::of(pid.as_raw_pid());
+            mark.is_none_or(|mark| mark == self.mark)
+        };
         let mut told = HashSet::new();
         loop {
             let before = told.len();
             for pid in self.members() {
-                if told.insert(pid) {
+                if told.insert(pid) && (signal == Signal::KILL || is_ours(pid)) {
                     let _ = kill_process(pid, signal);
                 }
             }
@@ -82,10 +98,11 @@ impl Tree {
             return Vec::from_iter(test_kill_process(self.root).is_ok().then_some(self.root));
         };
         let root = self.root.as_raw_pid();
-        let mark = format!("{MARK}={}", self.mark);
         let mut found: HashSet<i32> = all
             .iter()
-            .filter(|process| (process.pid == root && process.began == self.began) || process.has_variable(&mark))
+            .filter(|process| {
+                (process.pid == root && process.began == self.began) || Mark::of(process.pid) == Some(self.mark)
+            })
             .map(|process| process.pid)
             .collect();
         loop {
@@ -157,13 +174,6 @@ impl Process {
             began: fields.get(19)?.parse().ok()?,
             lives: !matches!(*fields.first()?, "Z" | "X"),
         })
-    }
-
-    fn has_variable(&self, wanted: &str) -> bool {
-        let environment = fs::read(format!("/proc/{}/environ", self.pid)).unwrap_or_default();
-        environment
-            .split(|byte| *byte == 0)
-            .any(|variable| variable == wanted.as_bytes())
     }
 }
 

@@ -38,7 +38,7 @@ use tokio::{
 };
 
 use crate::{
-    child::{LOOK_AGAIN, Target},
+    child::Target,
     failure::{Failure, Status},
     tree::Mark,
 };
@@ -300,7 +300,7 @@ fn end(target: Target, grace: Duration) {
         if began.elapsed() >= grace {
             return target.send(Signal::KILL);
         }
-        sleep(LOOK_AGAIN);
+        sleep(target.look_again());
     }
 }
 

@@ -25,7 +25,8 @@ use crate::{
 /// LATCHWORK_TERM in its environment: the term is a number that grows with each leader.
 ///
 /// When the leadership is lost the command gets SIGTERM, after --grace SIGKILL, and runs again once this process leads
-/// again. When it ends by itself, so does this process, with its status.
+/// again. When it ends by itself, so does this process, with its status; also when it ends after a HUP, INT, QUIT or TERM that
+/// this process has passed on to it.
 #[derive(Debug, Args)]
 pub(crate) struct ElectArgs {
     #[command(flatten)]

@@ -190,7 +190,24 @@ fn a_command_in_the_background_waits_for_the_terminal_and_keeps_its_lock() {
 }
 
 #[test]
-fn a_command_that_is_stopped_at_once_by_a_signal_for_latchwork_ends() {
+fn a_signal_comes_once_through_a_run_inside_another() {
+    let cluster = Cluster::start().unwrap();
+    let terminal = Terminal::open();
+    let mut job = terminal.run(
+        &cluster.url(),
+        "exec $latchwork run outer -- $latchwork run inner -- /bin/sh -c \
+         'trap \"echo told\" TERM; trap \"exit 6\" USR1; echo ready; while :; do sleep 0.05; done'",
+    );
+    job.wait_for_line("ready").unwrap();
+    job.signal(Signal::TERM);
+    assert_eq!(job.next_line().unwrap().as_deref(), Some("told"));
+    job.signal(Signal::USR1);
+    assert_eq!(job.next_line().unwrap(), None);
+    assert_eq!(exit_status(&mut job), 6);
+}
+
+#[test]
+fn signals_reach_what_the_command_has_started() {
     let cluster = Cluster::start().unwrap();
     let terminal = Terminal::open();
     let mut job = terminal.run(

@@ -26,7 +26,8 @@ use crate::{
 #[derive(Clone, Debug, Args)]
 pub(super) struct OnceArgs {
     /// Runs once for each tick of a cron expression such as "0 3 * * *", on whichever machine comes first, or, with `now`, once
-    /// for the minute of this machine's clock. Others end with 75. Needs the tables of `latchwork schema`
+    /// for the minute of this machine's clock. Others end with 75, also if the command has failed or could not be started. Needs
+    /// the tables of `latchwork schema`
     #[arg(long, value_name = "CRON|now", conflicts_with_all = ["wait", "shared", "slots", "fenced"])]
     tick: Option<String>,
     /// The time zone of the cron expression
