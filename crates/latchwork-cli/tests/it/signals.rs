@@ -7,7 +7,7 @@ use std::{
 
 use latchwork_harness::{Cluster, Process, Signal, wait_until};
 
-use crate::support::{PATIENCE, cluster, ends, exit_status, held, is_alive, latchwork, start, state};
+use crate::support::{PATIENCE, children_of, cluster, ends, exit_status, held, is_alive, latchwork, start, state};
 
 #[test]
 fn signals_reach_the_command() {
@@ -116,11 +116,7 @@ fn who_is_told_to_end_while_the_lock_is_only_kept_has_the_status_of_the_command(
     let arguments = ["run", "--hold-at-least", "60s", "kept"];
     let mut process = start(&cluster, &arguments, "echo ready; exit 4");
     // The end of the command is known once nobody has its process id.
-    let children = format!("/proc/{0}/task/{0}/children", process.id());
-    assert!(wait_until(PATIENCE, || {
-        let children = std::fs::read_to_string(&children).unwrap();
-        children.split_whitespace().count() <= 1
-    }));
+    assert!(wait_until(PATIENCE, || children_of(process.id()).len() <= 1));
     assert_eq!(held(&cluster), "1");
     process.signal(Signal::TERM);
     assert_eq!(exit_status(&mut process), 4);

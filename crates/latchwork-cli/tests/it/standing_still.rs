@@ -1,11 +1,11 @@
 //! A `latchwork` that stands still, and whom nobody asks.
 
-use std::{fs, time::Duration};
+use std::time::Duration;
 
 use latchwork_harness::{Cluster, Process, Signal};
 use rustix::process::{Pid, kill_process};
 
-use crate::support::{END_HOLDERS, ends, exit_status, held, is_alive, latchwork, start};
+use crate::support::{END_HOLDERS, children_of, ends, exit_status, held, is_alive, latchwork, start};
 
 #[test]
 fn the_command_ends_before_the_server_lets_the_next_one_in() {
@@ -45,7 +45,7 @@ fn where_the_watchdog_stood_still_too_the_command_goes_on() {
     // It does not hold the time before against us.
     assert!(process.wait_within(Duration::from_millis(1500)).unwrap().is_none());
     process.signal(Signal::CONT);
-    let (command, _) = children_of(process.id());
+    let (command, _) = command_and_watchdog(process.id());
     assert!(is_alive(&command));
     assert!(process.wait_within(Duration::from_secs(6)).unwrap().is_none());
     assert!(is_alive(&command));
@@ -70,17 +70,16 @@ fn a_watchdog_that_stands_still_holds_nobody_up() {
 }
 
 fn watchdog_of(latchwork: u32) -> Pid {
-    let (_, watchdog) = children_of(latchwork);
+    let (_, watchdog) = command_and_watchdog(latchwork);
     Pid::from_raw(watchdog.parse().unwrap()).unwrap()
 }
 
-/// The command and the watchdog.
-fn children_of(latchwork: u32) -> (String, String) {
-    let children = fs::read_to_string(format!("/proc/{latchwork}/task/{latchwork}/children")).unwrap();
-    let is_watchdog = |pid: &&str| {
-        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
-        line.contains("__watchdog")
+fn command_and_watchdog(latchwork: u32) -> (String, String) {
+    let (watchdogs, commands): (Vec<_>, Vec<_>) = children_of(latchwork)
+        .into_iter()
+        .partition(|(_, line)| line.contains("__watchdog"));
+    let [(watchdog, _)] = &watchdogs[..] else {
+        panic!("{watchdogs:?} {commands:?}");
     };
-    let (watchdogs, commands): (Vec<&str>, Vec<&str>) = children.split_whitespace().partition(is_watchdog);
-    (commands[0].to_owned(), watchdogs[0].to_owned())
+    (commands[0].0.clone(), watchdog.clone())
 }

@@ -87,6 +87,17 @@ pub(crate) fn is_alive(pid: &str) -> bool {
     state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
+/// The processes that one has started, and their command lines. `/proc/.../children` would miss some now and then.
+pub(crate) fn children_of(parent: u32) -> Vec<(String, String)> {
+    let list = Command::new("ps")
+        .args(["-o", "pid=,args=", "--ppid", &parent.to_string()])
+        .output()
+        .unwrap();
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    let lines = list.lines().filter_map(|line| line.trim().split_once(' '));
+    lines.map(|(pid, line)| (pid.to_owned(), line.to_owned())).collect()
+}
+
 /// The letter that `/proc` has for what a process does.
 pub(crate) fn state(pid: &str) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
