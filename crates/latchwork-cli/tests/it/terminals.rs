@@ -190,6 +190,19 @@ fn a_command_in_the_background_waits_for_the_terminal_and_keeps_its_lock() {
 }
 
 #[test]
+fn a_terminal_that_stops_writers_in_the_background_holds_nobody_up() {
+    let cluster = Cluster::start().unwrap();
+    let terminal = Terminal::open();
+    let mut job = terminal.run(
+        &cluster.url(),
+        "set -m; stty tostop; $latchwork run silent -- /bin/sh -c 'echo ready; exec sleep 60' & wait $!; echo status $?",
+    );
+    job.wait_for_line("ready").unwrap();
+    cluster.psql(END_HOLDERS).unwrap();
+    assert_eq!(job.wait_for_line("status ").unwrap(), "74");
+}
+
+#[test]
 fn a_signal_comes_once_through_a_run_inside_another() {
     let cluster = Cluster::start().unwrap();
     let terminal = Terminal::open();
