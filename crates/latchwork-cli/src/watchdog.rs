@@ -21,7 +21,7 @@ use std::{
         unix::process::CommandExt as _,
     },
     process::{self, Stdio},
-    sync::Arc,
+    sync::{Arc, Weak},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -29,7 +29,7 @@ use std::{
 use latchwork_postgres::PostgresOptions;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    io::{Errno, ioctl_fionbio},
+    io::{Errno, ioctl_fionbio, ioctl_fionread},
     process::{Signal, getpid, getppid},
 };
 use tokio::{
@@ -146,7 +146,7 @@ impl Watchdog {
 }
 
 /// Shows the watchdog that this process runs, for as long as there is a pipe to it.
-async fn beat(orders: std::sync::Weak<PipeWriter>, every: Duration) {
+async fn beat(orders: Weak<PipeWriter>, every: Duration) {
     let mut beats = interval(every);
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -154,7 +154,10 @@ async fn beat(orders: std::sync::Weak<PipeWriter>, every: Duration) {
         let Some(orders) = orders.upgrade() else {
             return;
         };
-        let _ = (&*orders).write_all(BEAT.as_bytes());
+        // To a watchdog that was stopped no more than it needs, so that there is room for the word that all is done.
+        if ioctl_fionread(&*orders).is_ok_and(|unread| unread < UNREAD) {
+            let _ = (&*orders).write_all(BEAT.as_bytes());
+        }
     }
 }
 
@@ -306,6 +309,8 @@ fn end(target: Target, grace: Duration) {
 
 const DONE: &str = "done\n";
 const BEAT: &str = "beat\n";
+/// How many bytes the watchdog may have left to read, far less than what fits into a pipe.
+const UNREAD: u64 = 1024;
 const BEATS_IN_LIMIT: u32 = 5;
 const LOOKS_IN_LIMIT: u32 = 10;
 
