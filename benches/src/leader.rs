@@ -101,7 +101,18 @@ pub(crate) fn child(mut words: impl Iterator<Item = String>) -> Result<(), Failu
         if kind == "heartbeat" {
             return heartbeat::lead(&url).await;
         }
-        let candidate: Candidate = connect(&url).await?.locks().leader(NAME).campaign()?;
+        let locks = connect(&url).await?.locks();
+        // Leaves a session that is old enough to lead on.
+        locks
+            .acquire_fenced(format!("ready {}", std::process::id()))
+            .without_limit()
+            .await?
+            .release()
+            .await?;
+        println!("ready");
+        std::io::stdout().flush()?;
+        std::io::stdin().read_line(&mut String::new())?;
+        let candidate: Candidate = locks.leader(NAME).campaign()?;
         let works = candidate.run(|leading, cancel| async move {
             println!("works {}", leading.term());
             std::io::stdout().flush()?;

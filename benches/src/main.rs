@@ -2,6 +2,7 @@
 //! `--json FILE` the same as JSON, with a flat map `figures`.
 
 mod arguments;
+mod cli;
 mod connection;
 mod http;
 mod leader;
@@ -24,6 +25,7 @@ pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 const USAGE: &str = "\
 usage: benches COMPARISON [--json FILE] [--only NAME,..] [--tasks N,..] [--threads N,..] [--rounds N] [--millis N]
 
+  cli      `latchwork run` around a program that does nothing, and psql with one query
   http     requests to an axum service: with our layers, with its peers' and with none
   leader   how soon the next leader works, and what a follower costs
   locks    acquire and release: latchwork, its peers, and what the server alone can do
@@ -32,7 +34,7 @@ usage: benches COMPARISON [--json FILE] [--only NAME,..] [--tasks N,..] [--threa
   --only     the named contenders and figures alone, for a quick look
   --tasks    how many tasks work at once (1,16,64,512); of http, always 64 connections; of orm, 16 tasks
   --threads  worker threads of the client (1,2); the figures take each contender where it is fastest
-  --rounds   how often each contender has its turn (5)
+  --rounds   how often each contender has its turn (5); of cli, 40 runs each
   --millis   how long a turn is (300)";
 
 fn main() -> ExitCode {
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
 fn dispatch(words: Vec<String>) -> Result<(), Failure> {
     let mut words = words.into_iter();
     match words.next().as_deref() {
+        Some("cli") => cli::compare(&Arguments::parse(words)?),
         Some("http") => http::compare(&Arguments::parse(words)?),
         Some("leader") => leader::compare(&Arguments::parse(words)?),
         Some(leader::CHILD) => leader::child(words),

@@ -1,6 +1,7 @@
 use std::{
     env,
-    process::Command,
+    io::Write as _,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -18,21 +19,25 @@ use crate::Failure;
 
 /// How long a leader is waited for.
 const LIMIT: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// From the kill of a leader's process to the next leader's first work, with so many followers.
 pub(super) async fn kills(cluster: &Cluster, followers: usize) -> Result<Vec<Duration>, Failure> {
+    // All at first: a leader needs a session that is some seconds old.
+    let leaders: Result<Vec<_>, _> = (0..TRIALS).map(|_| start_child("latchwork", cluster)).collect();
     let party = Party::gather(cluster, followers).await?;
     let mut times = Vec::new();
-    for trial in 1..=TRIALS {
+    for (trial, mut leader) in (1..).zip(leaders?) {
         eprintln!("       {followers} followers, trial {trial} of {TRIALS}");
-        let mut leader = start_child("latchwork", cluster)?;
+        leader.wait_for_line("ready")?;
+        campaign_now(&mut leader)?;
         leader.wait_for_line("works ")?;
         let mut followers = party.follow().await?;
         let killed = Instant::now();
         leader.signal(Signal::KILL);
         times.push(followers.first_work().await?.duration_since(killed));
         leader.wait()?;
-        followers.leave().await;
+        party.leave(followers).await?;
     }
     Ok(times)
 }
@@ -50,14 +55,21 @@ pub(super) async fn resignations(cluster: &Cluster, followers: usize) -> Result<
         let resigned = Instant::now();
         leader.shutdown().await;
         times.push(followers.first_work().await?.duration_since(resigned));
-        followers.leave().await;
+        party.leave(followers).await?;
     }
     Ok(times)
 }
 
 pub(super) fn start_child(kind: &str, cluster: &Cluster) -> Result<Process, Failure> {
     let mut command = Command::new(env::current_exe()?);
-    Ok(Process::spawn(command.args([CHILD, kind, &cluster.url()]))?)
+    command.args([CHILD, kind, &cluster.url()]).stdin(Stdio::piped());
+    Ok(Process::spawn(&mut command)?)
+}
+
+/// Tells a child that is ready to campaign.
+fn campaign_now(child: &mut Process) -> Result<(), Failure> {
+    let input = child.child_mut().stdin.take();
+    Ok(writeln!(input.ok_or("it was told before")?)?)
 }
 
 /// Processes that could lead, as far as the server can tell: each has connections of its own.
@@ -99,12 +111,33 @@ impl Party {
             });
             candidates.push(candidate);
         }
-        let queued = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
-        let members = i64::try_from(self.members.len())?;
-        while self.onlooker.query_one(queued, &[]).await?.get::<_, i64>(0) < members {
-            sleep(Duration::from_millis(20)).await;
+        while self.queued().await? < self.members.len() {
+            sleep(LOOK_AGAIN).await;
         }
         Ok(Followers { candidates, first })
+    }
+
+    /// All leave, and queue no more: else they would campaign again on other sessions, of which none is old enough.
+    async fn leave(&self, followers: Followers) -> Result<(), Failure> {
+        // Those who do not lead go first, so that nobody else does for a moment.
+        let (leads, follows): (Vec<_>, Vec<_>) = followers.candidates.into_iter().partition(Candidate::is_leader);
+        for candidates in [follows, leads] {
+            // Each leaves by the call itself: all do at once, and are waited for then.
+            let leave: Vec<_> = candidates.iter().map(Candidate::shutdown).collect();
+            for left in leave {
+                left.await;
+            }
+        }
+        while self.queued().await? > 0 {
+            sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
+    }
+
+    async fn queued(&self) -> Result<usize, Failure> {
+        let queued = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        let queued: i64 = self.onlooker.query_one(queued, &[]).await?.get(0);
+        Ok(usize::try_from(queued)?)
     }
 }
 
@@ -121,13 +154,5 @@ impl Followers {
     async fn first_work(&mut self) -> Result<Instant, Failure> {
         let first = timeout(LIMIT, self.first.recv()).await?;
         first.ok_or_else(|| "nobody leads".into())
-    }
-
-    async fn leave(self) {
-        // Those who do not lead go first, so that nobody else does for a moment.
-        let (leads, follows): (Vec<_>, Vec<_>) = self.candidates.into_iter().partition(Candidate::is_leader);
-        for candidate in follows.into_iter().chain(leads) {
-            candidate.shutdown().await;
-        }
     }
 }

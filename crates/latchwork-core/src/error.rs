@@ -52,6 +52,18 @@ pub enum AcquireError {
         /// The limit that ran out.
         limit: Duration,
     },
+    /// Nobody was asked for the key before the limit ran out: the engine had no connection that was old enough for a fenced
+    /// lock. On PostgreSQL it has to be 5 s old by default, so that the first one in a process takes as long.
+    #[error(
+        "no connection was old enough for a fenced lock on key {key} in {limit:?}, whoever may hold it; the first one in a \
+         process takes 5 s and more, so allow more time"
+    )]
+    NotReady {
+        /// The key that was wanted.
+        key: Key,
+        /// The limit that ran out.
+        limit: Duration,
+    },
     /// The lock server can't be reached or does not answer. Nothing is known of the key.
     #[error("the lock server can't be reached or does not answer, so nothing is known of key {key}")]
     Unavailable {
@@ -144,6 +156,7 @@ impl AcquireError {
         matches!(
             self,
             Self::TimedOut { .. }
+                | Self::NotReady { .. }
                 | Self::Unavailable { .. }
                 | Self::ConnectionLost { .. }
                 | Self::CapacityExceeded { .. }

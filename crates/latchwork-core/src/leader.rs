@@ -16,7 +16,8 @@
 //!
 //! A leader whose server does not answer in time is *suspended*: it does not believe in its leadership, but has the lock
 //! still, and leads on under the same term if the server confirms it. If not, the leadership is *lost*. Only a new grant
-//! leads again.
+//! leads again. Where there is a limit for work to return in, work that exceeds it is told of as *undrained*, between the
+//! end of a leadership and the next campaign.
 //!
 //! # Limits
 //!
@@ -36,6 +37,7 @@ mod builder;
 mod campaign;
 mod candidate;
 mod incumbent;
+mod inside;
 mod leading;
 mod office;
 mod state;

@@ -263,6 +263,9 @@ impl Locks {
     /// Closes: refuses new acquires, waits until every guard and permit was given up, finishes their releases, and ends
     /// the sessions. Those who wait get [`AcquireError::Closed`](crate::AcquireError::Closed).
     ///
+    /// Whoever awaits this beside a guard of their own, or inside work that runs under a lock, waits for themselves:
+    /// [`close_within`](Self::close_within) ends that.
+    ///
     /// # Cancel safety
     ///
     /// Dropping the future leaves the locks closed for new acquires; calling it again goes on waiting.

@@ -30,8 +30,11 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let locks = Locks::in_memory();
-//! // Every node comes with the tick that it was woken for; one of them does it.
-//! let (tick, hour) = (SystemTime::now(), Duration::from_secs(3_600));
+//! // Every node comes at the full hour, a little before or after the others, and names that hour; one of them does it. The
+//! // time at which a node comes is no tick: no two of them have the same.
+//! let hour = Duration::from_secs(3_600);
+//! let hours = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs() / 3_600;
+//! let tick = SystemTime::UNIX_EPOCH + Duration::from_secs(hours * 3_600);
 //! let mail = || locks.once("mail the report").tick(tick, hour);
 //! assert_eq!(mail().run(async { 17 }).await?, Outcome::Ran(17));
 //! assert_eq!(mail().run(async { 17 }).await?, Outcome::Skipped(Skipped::Claimed));

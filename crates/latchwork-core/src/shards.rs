@@ -4,6 +4,9 @@
 //! and `m` workers, `n / m` rounded down or up. Workers find each other by a marker that each holds in the server, so
 //! those that come and go are seen within a rebalance interval or two.
 //!
+//! A worker that is slow to read holds nobody up: a shard that it has gained and not fetched is taken back when it is
+//! another's, and neither the gain nor the loss is told. One that it has fetched is its own until it drops the value.
+//!
 //! # Limits
 //!
 //! - A worker that is stopped, or cut off from its server, keeps its shards until its session is given up there, as a
@@ -12,6 +15,7 @@
 //!   of its pool, may still run then: what must not happen twice is for the database to see to, by a row lock, a unique key
 //!   or a locked transaction.
 
+mod desk;
 mod driver;
 mod shard;
 #[cfg(test)]
@@ -19,13 +23,13 @@ mod tests;
 
 use std::{fmt, future::Future, sync::Arc, time::Duration};
 
-use tokio::sync::mpsc;
-
+use desk::Desk;
 use driver::Driver;
 pub use shard::Shard;
 pub use tokio_util::sync::CancellationToken;
 
 use crate::{
+    AcquireError,
     key::Key,
     locks::Inner,
     slots::{Slots, SlotsError},
@@ -52,10 +56,10 @@ impl ShardsBuilder {
     }
 
     /// Sets how often a worker looks who else is there, and for shards that are free where it lacks some, give or take a
-    /// fifth. Default 2 s.
+    /// fifth. Default 2 s; at least 10 ms, at most an hour, and what is beyond is taken as that.
     pub fn with_rebalance_interval(self, rebalance_interval: Duration) -> Self {
         Self {
-            rebalance_interval,
+            rebalance_interval: rebalance_interval.clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL),
             ..self
         }
     }
@@ -66,13 +70,17 @@ impl ShardsBuilder {
     ///
     /// Outside of a Tokio runtime.
     pub fn join(self) -> Shards {
-        let (events, coming) = mpsc::unbounded_channel();
+        let desk = Arc::new(Desk::default());
         let leaves = CancellationToken::new();
-        let driver = Driver::new(self.inner, self.key, self.slots, self.rebalance_interval, events);
+        let interval = self.rebalance_interval;
+        let driver = Driver::new(self.inner, self.key, self.slots, interval, Arc::clone(&desk));
         tokio::spawn(driver.run(leaves.clone()));
-        Shards { coming, leaves }
+        Shards { desk, leaves }
     }
 }
+
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(3_600);
 
 /// The shards of one worker, as they are gained and lost. Dropped, it leaves: what it had is free for others once each
 /// [`Shard`] is dropped.
@@ -103,7 +111,7 @@ impl ShardsBuilder {
 /// # }
 /// ```
 pub struct Shards {
-    coming: mpsc::UnboundedReceiver<ShardEvent>,
+    desk: Arc<Desk>,
     leaves: CancellationToken,
 }
 
@@ -119,28 +127,41 @@ pub enum ShardEvent {
 
 impl Shards {
     /// Waits for the next event; `None` once the worker has left, or the locks are closed. All events of a shard are in
-    /// order.
+    /// order. A shard that was gained and is to be given up before it was fetched here is not told of.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future has no effect: no event is missed.
     pub async fn next(&mut self) -> Option<ShardEvent> {
-        self.coming.recv().await
+        self.desk.next().await
     }
 
-    /// Leaves, and resolves when every shard is given up. Those that were gained and not fetched are given up here.
+    /// Why the worker could not look after its share the last time, as by a server that can't be reached, or one that has
+    /// no room for its locks; `None` once it could. It keeps what it has meanwhile, and tries again each interval.
+    #[must_use]
+    pub fn failure(&self) -> Option<Arc<AcquireError>> {
+        self.desk.failure()
+    }
+
+    /// Leaves, and resolves when every shard is given up; a server that does not answer is waited for until its session
+    /// is given up, for 15 s by default. Shards that were gained and not fetched are given up here.
+    ///
+    /// By the call itself every [`Shard`] is revoked. Whoever has one drops it before they await this.
     ///
     /// # Cancel safety
     ///
     /// The worker leaves by the call itself.
-    pub fn leave(mut self) -> impl Future<Output = ()> + Send {
-        self.leaves.cancel();
-        async move { while self.coming.recv().await.is_some() {} }
+    pub fn leave(self) -> impl Future<Output = ()> + Send {
+        let desk = Arc::clone(&self.desk);
+        // Leaves.
+        drop(self);
+        async move { while desk.next().await.is_some() {} }
     }
 }
 
 impl Drop for Shards {
     fn drop(&mut self) {
+        self.desk.close();
         self.leaves.cancel();
     }
 }

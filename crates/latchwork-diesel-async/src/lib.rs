@@ -76,7 +76,7 @@ pub use http::{DieselAsyncTx, PooledTx};
 pub use locked::{LockedTransactionExt, TransactionBody};
 
 pub use latchwork_core::{
-    Key,
+    Key, Namespace,
     fence::Fence,
     xact::{FencedLimits, KeySet, LockedError, XactLockError, XactOptions},
 };

@@ -32,6 +32,9 @@ pub use latchwork_core::xact::TransactionBody;
 /// as [`LockedError::OutcomeUnknown`]. For a savepoint it calls `transaction` on the connection. If it drops the future of
 /// one midway, all of its work is rolled back: [`LockedError::Aborted`].
 ///
+/// Any error of the body will do. One that is no [`Error`](std::error::Error) itself, such as `anyhow::Error`, joins those of
+/// the transaction by [`LockedError::into_body`].
+///
 /// # Examples
 ///
 /// ```no_run

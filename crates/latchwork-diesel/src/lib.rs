@@ -68,7 +68,7 @@ mod state;
 #[cfg(feature = "http")]
 pub use http::{DieselTx, PooledTx};
 pub use latchwork_core::{
-    Key,
+    Key, Namespace,
     fence::Fence,
     xact::{FencedLimits, KeySet, LockedError, XactLockError, XactOptions},
 };

@@ -23,6 +23,9 @@ use crate::{
 /// The closure gets the connection, with the transaction open and the locks held. A `conn.transaction(..)` in it is a
 /// savepoint. It must leave COMMIT and ROLLBACK of the whole to the method, which finds out if it does not.
 ///
+/// Any error of the body will do. One that is no [`Error`](std::error::Error) itself, such as `anyhow::Error`, joins those of
+/// the transaction by [`LockedError::into_body`].
+///
 /// Begin and lock are one message, and so are COMMIT and the question before it: with a free lock, the transaction
 /// costs no more round trips than one without. When a wait takes longer than about 1 second, the server writes an error
 /// about `lock_timeout` to its log once; further waits are quiet.

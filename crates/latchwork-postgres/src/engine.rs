@@ -99,6 +99,7 @@ impl Engine for PostgresEngine {
         if let Some(error) = self.refusal(true) {
             return request.reply.send(Err(error));
         }
+        request.reply.prepares(true);
         self.shared.fenced.assign(&self.shared, request);
     }
 

@@ -25,8 +25,10 @@ const PREFIX: &str = "latchwork:";
 impl Identity {
     pub(crate) fn new(application: Option<&str>) -> Self {
         let name = application.map_or_else(executable, str::to_owned);
+        let mut application = printable(&name);
+        application.truncate(MAX_APPLICATION);
         Self {
-            application: cut(&name, MAX_APPLICATION).to_owned(),
+            application,
             number: fastrand::u32(..),
         }
     }
@@ -43,7 +45,7 @@ impl Identity {
         })
     }
 
-    /// The name of the program.
+    /// The name of the program, with a `?` for each character that is not printable ASCII.
     #[must_use]
     pub fn application(&self) -> &str {
         &self.application
@@ -134,6 +136,13 @@ fn executable() -> String {
         .unwrap_or_else(|| "unknown".to_owned())
 }
 
+/// Replaces what a server would show as something else, by a `?` for each byte or, since 16, by four characters, which would
+/// push the number and the term out of the name's end.
+fn printable(name: &str) -> String {
+    let shown = |letter| if matches!(letter, ' '..='~') { letter } else { '?' };
+    name.chars().map(shown).collect()
+}
+
 fn cut(name: &str, room: usize) -> &str {
     let mut end = name.len().min(room);
     while !name.is_char_boundary(end) {
@@ -152,12 +161,19 @@ mod tests {
             "billing",
             "with # and : inside",
             "größer als vierzig Zeichen, und darum abgeschnitten",
+            "夜間バッチ処理、とても長い名前のプログラム、夜間バッチ処理",
+            "\u{1}\n\t",
             "",
         ] {
             let identity = Identity::new(Some(name));
-            assert!(identity.application_name().len() <= 63);
+            let shown = identity.application_name();
+            assert!(
+                shown.len() <= 63 && shown.bytes().all(|byte| (b' '..=b'~').contains(&byte)),
+                "{shown}"
+            );
             assert_eq!(Identity::parse(&identity.application_name()), Some(identity));
         }
+        assert_eq!(Identity::new(Some("größer")).application(), "gr??er");
         assert_eq!(Identity::parse("psql"), None);
     }
 
@@ -169,6 +185,7 @@ mod tests {
                 "billing",
                 "with # and @ inside",
                 "a name that is cut when there is much",
+                "größtenteils-nächtliche-abrechnungsläufe",
             ] {
                 let (identity, granted) = (Identity::new(Some(name)), Granted::new(since, term));
                 let shown = identity.application_name_with(&granted);

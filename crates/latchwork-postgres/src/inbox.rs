@@ -53,7 +53,7 @@ impl Ask {
 /// A question that is not about locks of ours.
 #[derive(Debug)]
 pub(crate) enum Inquiry {
-    /// Who else uses a pool of slots. Dropped unanswered, it is over.
+    /// Who else uses a pool of slots.
     Announce(AnnounceRequest),
     /// Who holds a key.
     Incumbent(IncumbentRequest),
@@ -61,8 +61,9 @@ pub(crate) enum Inquiry {
 
 impl Inquiry {
     pub(crate) fn fail(self, error: &EngineError) {
-        if let Self::Incumbent(request) = self {
-            request.reply.send(Err(error.clone()));
+        match self {
+            Self::Announce(request) => request.reply.send(Err(error.clone())),
+            Self::Incumbent(request) => request.reply.send(Err(error.clone())),
         }
     }
 }

@@ -423,7 +423,10 @@ impl LockSession {
             return Ok(());
         };
         let held = request.held.filter(|held| held.session().id() == link.health.id());
-        if held.is_none() && !Self::hold_marker(shared, link, request.marker).await? {
+        if held.is_none()
+            && let Err(error) = Self::hold_marker(shared, link, request.marker).await?
+        {
+            request.reply.send(Err(error.into_engine()));
             return Ok(());
         }
         let pool = &pool.cast_unsigned();
@@ -432,30 +435,35 @@ impl LockSession {
             .ask_or_refuse(|client| async move { client.query(sql::MARKERS, &[pool]).await })
             .await?;
         link.settle().await?;
-        let others = asked.ok().map(|rows| {
+        let others = asked.map(|rows| {
             let halves = rows.iter().map(|row| row.get::<_, u32>(0).cast_signed());
             halves.filter(|other| *other != limit).collect()
         });
+        let others = others.map_err(|error| StatementError::from_driver(error).into_engine());
         let grant = held.unwrap_or_else(|| Grant::new(Arc::clone(&link.health)));
-        request.reply.send(Announced { grant, others });
+        request.reply.send(Ok(Announced { grant, others }));
         Ok(())
     }
 
     /// Takes a pool's marker where there is room for it. One that the server refuses is no reason to end the session.
-    async fn hold_marker(shared: &Shared, link: &mut Link, marker: Key) -> Result<bool, End> {
+    async fn hold_marker(shared: &Shared, link: &mut Link, marker: Key) -> Result<Result<(), StatementError>, End> {
         let Some(reservation) = shared.room.reserve() else {
-            return Ok(false);
+            let held = shared.room.taken();
+            return Ok(Err(StatementError::TooManyHeld { held }));
         };
         let (client, take) = (Arc::clone(&link.client), sql::try_once(marker, Mode::Shared));
-        let held = match link.call(async move { client.query(&take, &[]).await }).await? {
-            Ok(rows) => rows.first().is_some_and(|row| row.get(0)),
+        let taken = match link.call(async move { client.query(&take, &[]).await }).await? {
+            Ok(rows) if rows.first().is_some_and(|row| row.get(0)) => Ok(()),
+            // Nobody holds a marker in another mode.
+            Ok(_) => Err(StatementError::Unreadable),
             // It may have been granted before the error.
-            Err(_) => link.own_locks().await?.contains(&(marker, Mode::Shared)),
+            Err(_) if link.own_locks().await?.contains(&(marker, Mode::Shared)) => Ok(()),
+            Err(error) => Err(StatementError::from_driver(error)),
         };
-        if held {
+        if taken.is_ok() {
             reservation.keep();
             link.held += 1;
         }
-        Ok(held)
+        Ok(taken)
     }
 }

@@ -28,7 +28,8 @@ pub struct PostgresOptions {
     /// What names are mixed with. Default: the unnamed namespace.
     pub namespace: Namespace,
     /// The name that others see this process under, in `application_name` and in the inspection. Default: what the
-    /// connection settings say, else the name of the executable. It is cut to 40 bytes.
+    /// connection settings say, else the name of the executable. What is not printable ASCII is shown as `?`, and it is cut
+    /// to 40 characters.
     pub application_name: Option<String>,
     /// How often sessions are pinged, and how long they are trusted.
     pub timing: Timing,

@@ -55,7 +55,7 @@ pub use http::{PooledTx, SqlxTx};
 pub use locked::LockedTransactionExt;
 
 pub use latchwork_core::{
-    Key,
+    Key, Namespace,
     fence::Fence,
     xact::{FencedLimits, KeySet, LockedError, TransactionBody, XactLockError, XactOptions},
 };

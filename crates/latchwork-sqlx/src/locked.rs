@@ -30,6 +30,9 @@ use crate::{
 /// it, whose future is `Send`. It does not end the transaction itself, with COMMIT or ROLLBACK as statements; that is
 /// found out, and reported as [`LockedError::OutcomeUnknown`]. For a savepoint it calls `begin` on the transaction.
 ///
+/// Any error of the body will do. One that is no [`Error`](std::error::Error) itself, such as `anyhow::Error`, joins those of
+/// the transaction by [`LockedError::into_body`].
+///
 /// # Examples
 ///
 /// ```no_run

@@ -18,14 +18,12 @@ pub(crate) async fn while_leading(
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
     let candidate = locks.leader("dispatcher").campaign()?;
-    // Again each time that this worker is elected.
-    let work = candidate.run(|leading, cancel| dispatch(leading, cancel, pool, name));
-    let end = async {
-        stop.cancelled().await;
-        // Cancels the work, waits until that has returned, and resigns.
-        candidate.shutdown().await;
-    };
-    tokio::join!(work, end);
+    // Again each time that this worker is elected; at the end the work is cancelled, waited for, and the lock given up.
+    candidate
+        .run_until(stop.cancelled(), |leading, cancel| {
+            dispatch(leading, cancel, pool, name)
+        })
+        .await;
     Ok(())
 }
 

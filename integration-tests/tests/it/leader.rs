@@ -1,6 +1,7 @@
 //! Leaders on PostgreSQL: who leads, how quickly the next one does, and what each may believe.
 
 mod processes;
+mod promotions;
 mod sessions;
 
 use latchwork_core::leader::{Candidate, LeaderState};

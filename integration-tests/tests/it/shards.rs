@@ -1,13 +1,18 @@
 //! Shards on PostgreSQL: workers with connections of their own, whose sessions end.
 
+mod processes;
+
 use std::{collections::HashMap, time::Duration};
 
-use latchwork_core::shards::{Shard, ShardEvent, Shards};
+use latchwork_core::{
+    AcquireError,
+    shards::{Shard, ShardEvent, Shards},
+};
 use latchwork_harness::Cluster;
 use latchwork_postgres::Postgres;
 use tokio::time::timeout;
 
-use crate::onlooker::{Onlooker, assert_quiet, connect, eventually, quick};
+use crate::onlooker::{Onlooker, assert_quiet, chain, connect, eventually, quick};
 
 const SHARDS: u32 = 7;
 
@@ -94,4 +99,45 @@ async fn workers_share_fairly_while_they_come_go_and_lose_their_sessions() {
         postgres.locks().close().await;
     }
     eventually("nothing is held", async || onlooker.held().await == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_does_not_read_keeps_nothing_from_one_that_joins() {
+    let cluster = Cluster::start().unwrap();
+    let onlooker = Onlooker::new(&cluster.url()).await;
+    let busy = Worker::join(&cluster).await;
+    // Its marker is one more.
+    eventually("it has them all", async || onlooker.held().await > i64::from(SHARDS)).await;
+    let joins = Worker::join(&cluster).await;
+    let mut workers = vec![joins];
+    eventually("it has its share", async || {
+        workers[0].look().await;
+        workers[0].has.len() >= 3
+    })
+    .await;
+    workers.push(busy);
+    settle(&mut workers, vec![3, 4]).await;
+}
+
+#[tokio::test]
+async fn a_worker_whose_server_has_no_room_says_so() {
+    let cluster = Cluster::start().unwrap();
+    let postgres = connect(&cluster.url(), quick().with_max_locks(1)).await;
+    let locks = postgres.locks();
+    let guard = locks.try_acquire("something else").await.unwrap().unwrap();
+    let shards = locks.shards("mail", SHARDS).unwrap();
+    let mut shards = shards.with_rebalance_interval(Duration::from_millis(100)).join();
+    eventually("it says so", async || shards.failure().is_some()).await;
+    let failure = shards.failure().unwrap();
+    assert!(
+        matches!(&*failure, AcquireError::CapacityExceeded { .. }) && chain(&*failure).contains("max_locks"),
+        "{}",
+        chain(&*failure)
+    );
+    assert!(
+        timeout(Duration::ZERO, shards.next()).await.is_err(),
+        "nothing is gained"
+    );
+    drop(guard);
+    shards.leave().await;
 }

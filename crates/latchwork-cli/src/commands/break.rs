@@ -4,7 +4,7 @@ use std::{
 };
 
 use clap::Args;
-use latchwork_core::Key;
+use latchwork_core::{Key, key::Registry};
 use latchwork_postgres::{Postgres, inspect::Holder};
 use tokio::time::{Instant, sleep};
 
@@ -12,7 +12,6 @@ use crate::{
     connection::ConnectionArgs,
     failure::{Failure, Status},
     name::NameArgs,
-    names::Names,
     output::{line, printable},
 };
 
@@ -102,7 +101,7 @@ impl BreakArgs {
 }
 
 async fn holders_of(postgres: &Postgres, key: Key) -> Result<Vec<Holder>, Failure> {
-    let seen = postgres.inspect(Names::default().registry()).await?;
+    let seen = postgres.inspect(&Registry::new()).await?;
     Ok(seen.holders_of(key).cloned().collect())
 }
 

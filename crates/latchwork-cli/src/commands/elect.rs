@@ -1,8 +1,15 @@
-use std::{ffi::OsString, future::pending, rc::Rc, time::Duration};
+use std::{
+    convert::Infallible,
+    ffi::OsString,
+    future::pending,
+    rc::Rc,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use clap::Args;
 use latchwork_core::{
-    Locks,
+    AcquireError, Locks,
     leader::{CancellationToken, Candidate, Incumbent, Leading},
 };
 use serde_json::json;
@@ -45,7 +52,7 @@ pub(crate) struct ElectArgs {
     delay: Option<Duration>,
     #[command(flatten)]
     grace: GraceArgs,
-    /// Does not tell of elections and losses
+    /// Does not tell of elections, losses and campaigns that fail
     #[arg(long, short)]
     quiet: bool,
     /// The command, and its arguments
@@ -74,6 +81,7 @@ impl ElectArgs {
                 biased;
                 led = candidate.run(|leading, cancel| self.lead(&work, &candidate, leading, cancel, &recipient, &last)) => led,
                 led = last_ended.recv() => led,
+                never = self.tell_failures(&candidate) => match never {},
             };
             candidate.shutdown().await;
             led.unwrap_or_else(|| Err(Failure::new(Status::UNAVAILABLE, "the campaign has ended")))
@@ -135,6 +143,35 @@ impl ElectArgs {
         }
     }
 
+    /// Tells why campaigns fail, each reason once, and when they do no more.
+    async fn tell_failures(&self, candidate: &Candidate) -> Infallible {
+        let mut told: Vec<String> = Vec::new();
+        let mut last: Option<(Arc<AcquireError>, Instant)> = None;
+        loop {
+            sleep(LOOK_INTERVAL).await;
+            let Some(failure) = candidate.failure() else {
+                // It has led since, and that was told.
+                told.clear();
+                continue;
+            };
+            let is_last = |last: &&(Arc<AcquireError>, Instant)| Arc::ptr_eq(&last.0, &failure);
+            if let Some((_, seen)) = last.as_ref().filter(is_last) {
+                // A campaign that comes through as far as the queue says nothing: it fails no more, and the server answers.
+                if !told.is_empty() && seen.elapsed() > SETTLED && candidate.leader().await.is_ok() {
+                    self.tell(&format!("campaigns for {} again", self.name.shown()));
+                    told.clear();
+                }
+                continue;
+            }
+            let news = chain(&*failure);
+            last = Some((failure, Instant::now()));
+            if !told.contains(&news) {
+                self.tell(&news);
+                told.push(news);
+            }
+        }
+    }
+
     fn tell(&self, news: &str) {
         if !self.quiet {
             output::news(&news);
@@ -163,7 +200,7 @@ impl ElectArgs {
             if self.once {
                 return Ok(Status::SUCCESS);
             }
-            sleep(OBSERVE_INTERVAL).await;
+            sleep(LOOK_INTERVAL).await;
         }
     }
 
@@ -195,4 +232,7 @@ impl ElectArgs {
     }
 }
 
-const OBSERVE_INTERVAL: Duration = Duration::from_secs(1);
+/// How often it is looked who leads, and whether campaigns fail.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Longer than a campaign that has failed waits before the next.
+const SETTLED: Duration = Duration::from_secs(6);

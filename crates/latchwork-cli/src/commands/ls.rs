@@ -5,7 +5,7 @@ use std::{
 };
 
 use clap::Args;
-use latchwork_core::{Key, Mode};
+use latchwork_core::{Key, Mode, key::Registry};
 use latchwork_postgres::{
     Inspection,
     inspect::{Holder, Session, Waiter},
@@ -31,7 +31,7 @@ use crate::{
 /// session all the same. "<5m" means that it has been held for five minutes at most. Who polls for a lock is not seen.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
-    /// Shows this lock alone, and its slots
+    /// Shows this lock alone, with its slots, its shards and the workers that share them
     #[arg(long, value_name = "NAME", num_args = 1.., allow_negative_numbers = true)]
     key: Vec<String>,
     #[command(flatten)]
@@ -58,18 +58,14 @@ pub(crate) struct LsArgs {
 
 impl LsArgs {
     pub(crate) async fn perform(self, connection: &ConnectionArgs) -> Result<Status, Failure> {
-        let mut names = Names::default();
-        let wanted = self.wanted(&mut names)?;
-        if let Some(file) = &self.names {
-            names.read(file)?;
-        }
+        let mut names = self.names()?;
         let postgres = connection.connect("latchwork ls").await?;
-        if let Some(server) = postgres.server() {
+        if let Some(server) = postgres.server().filter(|_| self.key.is_empty()) {
             names.add_migrations(&server.database);
         }
         let (mut has_shown, mut is_away) = (false, false);
         loop {
-            let mut seen = match postgres.inspect(names.registry()).await {
+            let mut seen = match postgres.inspect(&Registry::new()).await {
                 Ok(seen) => seen,
                 // Once for each outage. Whoever watches wants to see the end of it.
                 Err(error) if self.watch && has_shown => {
@@ -83,9 +79,19 @@ impl LsArgs {
                 Err(error) => return Err(error.into()),
             };
             (has_shown, is_away) = (true, false);
-            if let Some(wanted) = &wanted {
-                seen.holders.retain(|holder| wanted.contains(&holder.key));
-                seen.waiters.retain(|waiter| wanted.contains(&waiter.key));
+            for holder in &seen.holders {
+                names.learn(holder.key);
+            }
+            for holder in &mut seen.holders {
+                holder.name = names.of(holder.key);
+            }
+            for waiter in &mut seen.waiters {
+                waiter.name = names.of(waiter.key);
+            }
+            if !self.key.is_empty() {
+                // What has no name then is of others.
+                seen.holders.retain(|holder| holder.name.is_some());
+                seen.waiters.retain(|waiter| waiter.name.is_some());
             }
             self.show(&seen)?;
             if !self.watch {
@@ -95,14 +101,18 @@ impl LsArgs {
         }
     }
 
-    /// The keys that are to be shown, unless all are.
-    fn wanted(&self, names: &mut Names) -> Result<Option<Vec<Key>>, Failure> {
+    /// The names of --key, or else those of the file.
+    fn names(&self) -> Result<Names, Failure> {
+        let mut names = Names::default();
         if self.key.is_empty() {
-            return Ok(None);
+            if let Some(file) = &self.names {
+                names.read(file)?;
+            }
+            return Ok(names);
         }
         let key = key_of(&self.key, &self.namespace, self.compat, self.raw)?;
         names.add(key, &self.key.join("/"));
-        Ok(Some(names.registry().iter().map(|entry| entry.key()).collect()))
+        Ok(names)
     }
 
     fn show(&self, seen: &Inspection) -> Result<(), Failure> {

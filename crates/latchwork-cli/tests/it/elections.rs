@@ -1,8 +1,8 @@
 //! Commands that run while their process leads.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use latchwork_harness::{Cluster, Process, Signal};
+use latchwork_harness::{Cluster, Process, Signal, StopMode};
 
 use crate::support::{END_HOLDERS, ends, exit_status, latchwork, stdout};
 
@@ -139,4 +139,65 @@ fn an_observer_that_can_not_ask_ends_with_69() {
     assert!(output.stdout.is_empty(), "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("pg_stat_activity"), "{said}");
+}
+
+/// A candidate whose standard error is read as its output is.
+fn candidate_that_tells(url: &str) -> Process {
+    let latchwork = latchwork(url, &["elect", "billing", "--", "/bin/sh", "-c", LEAD]);
+    let mut shell = Command::new("/bin/sh");
+    shell
+        .args(["-c", "exec \"$0\" \"$@\" 2>&1"])
+        .arg(latchwork.get_program());
+    shell.args(latchwork.get_args()).env("DATABASE_URL", url);
+    Process::spawn(&mut shell).unwrap()
+}
+
+#[test]
+fn campaigns_that_fail_are_told_once_and_so_is_their_end() {
+    let cluster = Cluster::start().unwrap();
+    let mut first = candidate_that_tells(&cluster.url());
+    first.wait_for_line("leads ").unwrap();
+    let mut second = candidate_that_tells(&cluster.url());
+    let queues = || cluster.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() == "1";
+    assert!(latchwork_harness::wait_until(crate::support::PATIENCE, queues));
+
+    cluster.stop(StopMode::Fast).unwrap();
+    for candidate in [&mut first, &mut second] {
+        candidate
+            .wait_for_line("latchwork: the lock server can't be reached or does not answer")
+            .unwrap();
+    }
+    cluster.restart(StopMode::Fast).unwrap();
+    for candidate in [&mut first, &mut second] {
+        let mut told = Vec::new();
+        while let Some(line) = candidate.next_line().unwrap() {
+            // Whoever leads before it is sure says that instead.
+            if line == "latchwork: campaigns for billing again" || line.starts_with("latchwork: leads billing in term")
+            {
+                break;
+            }
+            told.push(line);
+        }
+        let reasons = told.len();
+        told.sort();
+        told.dedup();
+        assert_eq!(told.len(), reasons, "{told:?}");
+    }
+}
+
+#[test]
+fn a_candidate_tells_that_its_login_is_refused() {
+    let cluster = Cluster::start().unwrap();
+    cluster.psql("CREATE ROLE shop LOGIN").unwrap();
+    let mut candidate = candidate_that_tells(&cluster.url_for("shop", "postgres"));
+    candidate.wait_for_line("leads ").unwrap();
+    cluster
+        .psql("ALTER ROLE shop NOLOGIN; SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE usename = 'shop'")
+        .unwrap();
+    let mut told = String::new();
+    while !told.contains("\"shop\" is not permitted to log in") {
+        told = candidate.wait_for_line("latchwork: ").unwrap();
+    }
+    cluster.psql("ALTER ROLE shop LOGIN").unwrap();
+    candidate.wait_for_line("latchwork: leads billing in term").unwrap();
 }

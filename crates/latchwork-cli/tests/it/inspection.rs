@@ -5,7 +5,9 @@ use std::{
     process::Stdio,
 };
 
+use latchwork_core::shards::ShardEvent;
 use latchwork_harness::{Cluster, Process, Signal, StopMode, wait_until};
+use latchwork_postgres::{Config, Postgres, PostgresOptions};
 
 use crate::support::{PATIENCE, exit_status, held, latchwork, start, stdout};
 
@@ -97,6 +99,34 @@ fn names_come_from_a_file_from_slots_and_from_other_tools() {
     }
     let slots = show(&cluster, &["--key", "render"]);
     assert!(slots.contains("render slot ") && !slots.contains("4711"), "{slots}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shards_are_shown_with_the_workers_that_share_them() {
+    // More than are named before their number is known.
+    const SHARDS: u32 = 70;
+    let cluster = Cluster::start().unwrap();
+    let postgres = Postgres::connect(cluster.url().parse::<Config>().unwrap(), PostgresOptions::default()).await;
+    let locks = postgres.unwrap().locks();
+    let mut shards = locks.shards("mail", SHARDS).unwrap().join();
+    let mut has = Vec::new();
+    while has.len() < SHARDS as usize {
+        if let Some(ShardEvent::Gained(shard)) = shards.next().await {
+            has.push(shard);
+        }
+    }
+    let _other = start(&cluster, &["run", "other"], "echo ready; exec sleep 60");
+    let table = show(&cluster, &["--key", "mail"]);
+    for shard in 0..SHARDS {
+        let name = format!("mail shard {shard} ");
+        assert!(table.lines().any(|line| line.starts_with(&name)), "{name}: {table}");
+    }
+    for (name, count) in [("mail worker ", 1), ("mail has 70 shards ", 1), ("mail", 72), ("", 73)] {
+        let lines = table.lines().filter(|line| line.starts_with(name));
+        assert_eq!(lines.count(), count, "{name}: {table}");
+    }
+    drop(has);
+    shards.leave().await;
 }
 
 #[test]

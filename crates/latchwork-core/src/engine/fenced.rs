@@ -1,4 +1,11 @@
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::sync::oneshot;
 
@@ -47,18 +54,32 @@ type Answer = Result<Option<FencedGrant>, EngineError>;
 
 /// Takes the answer to a [`FencedRequest`]: `Ok(None)` if the key was not free until the end. Dropped unanswered, it
 /// answers that the connection was lost.
-pub struct FencedReply(Option<oneshot::Sender<Answer>>);
+pub struct FencedReply {
+    sender: Option<oneshot::Sender<Answer>>,
+    is_preparing: Arc<AtomicBool>,
+}
 
 impl FencedReply {
-    pub(crate) fn new() -> (Self, oneshot::Receiver<Answer>) {
+    pub(crate) fn new() -> (Self, oneshot::Receiver<Answer>, Arc<AtomicBool>) {
         let (sender, receiver) = oneshot::channel();
-        (Self(Some(sender)), receiver)
+        let is_preparing = Arc::default();
+        let this = Self {
+            sender: Some(sender),
+            is_preparing: Arc::clone(&is_preparing),
+        };
+        (this, receiver, is_preparing)
+    }
+
+    /// Says whether the engine is not able to ask for the key yet, for reasons of its own. A limit that runs out meanwhile
+    /// is not told as if others held the key.
+    pub fn prepares(&self, is_preparing: bool) {
+        self.is_preparing.store(is_preparing, Ordering::Release);
     }
 
     /// Whether nobody waits for the answer any more.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
-        self.0.as_ref().is_none_or(oneshot::Sender::is_closed)
+        self.sender.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
     /// Resolves when nobody waits for the answer any more.
@@ -67,14 +88,14 @@ impl FencedReply {
     ///
     /// Dropping the future has no effect.
     pub async fn abandoned(&mut self) {
-        if let Some(sender) = &mut self.0 {
+        if let Some(sender) = &mut self.sender {
             sender.closed().await;
         }
     }
 
     /// Hands the answer over. A grant that nobody waits for is given up at once.
     pub fn send(mut self, answer: Answer) {
-        if let Some(sender) = self.0.take() {
+        if let Some(sender) = self.sender.take() {
             // Dropped with its hold, if nobody takes it.
             drop(sender.send(answer));
         }
@@ -83,7 +104,7 @@ impl FencedReply {
 
 impl Drop for FencedReply {
     fn drop(&mut self) {
-        if let Some(sender) = self.0.take() {
+        if let Some(sender) = self.sender.take() {
             drop(sender.send(Err(EngineError::connection_lost())));
         }
     }

@@ -112,7 +112,8 @@ impl AnnounceRequest {
     }
 }
 
-/// Takes the answer to an [`AnnounceRequest`]. Dropped unanswered, it announces nothing.
+/// Takes the answer to an [`AnnounceRequest`]. Dropped unanswered, it answers
+/// [`ConnectionLost`](super::EngineErrorKind::ConnectionLost).
 #[derive(Debug)]
 pub struct AnnounceReply {
     to: Announcer,
@@ -121,7 +122,7 @@ pub struct AnnounceReply {
 #[derive(Debug)]
 enum Announcer {
     Pool(Arc<Pool>),
-    Task(oneshot::Sender<Announced>),
+    Task(oneshot::Sender<Result<Announced, EngineError>>),
 }
 
 impl AnnounceReply {
@@ -131,18 +132,27 @@ impl AnnounceReply {
         }
     }
 
-    pub(crate) fn to_task() -> (Self, oneshot::Receiver<Announced>) {
+    pub(crate) fn to_task() -> (Self, oneshot::Receiver<Result<Announced, EngineError>>) {
         let (sender, announced) = oneshot::channel();
         let to = Announcer::Task(sender);
         (Self { to }, announced)
     }
 
-    /// Hands over what holds the marker now, and the other limits that processes have announced for the pool.
-    pub fn send(self, announced: Announced) {
-        match self.to {
-            Announcer::Pool(pool) => pool.announced(announced),
+    /// Whether it is a worker's, and not a pool's.
+    #[cfg(test)]
+    pub(crate) const fn is_to_task(&self) -> bool {
+        matches!(self.to, Announcer::Task(_))
+    }
+
+    /// Hands over what holds the marker now, and the other limits that processes have announced for the pool; or why
+    /// nothing holds it.
+    pub fn send(self, answer: Result<Announced, EngineError>) {
+        match (self.to, answer) {
+            (Announcer::Pool(pool), Ok(announced)) => pool.announced(announced),
+            // A pool does its work without.
+            (Announcer::Pool(_), Err(_)) => {}
             // Whoever asked may have gone.
-            Announcer::Task(sender) => drop(sender.send(announced)),
+            (Announcer::Task(sender), answer) => drop(sender.send(answer)),
         }
     }
 }
@@ -153,6 +163,6 @@ impl AnnounceReply {
 pub struct Announced {
     /// What holds the announcement.
     pub grant: Grant,
-    /// The other second halves that processes have announced for the first half; `None` if they could not be asked for.
-    pub others: Option<Vec<i32>>,
+    /// The other second halves that processes have announced for the first half, or why they could not be asked for.
+    pub others: Result<Vec<i32>, EngineError>,
 }

@@ -2,7 +2,10 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -97,7 +100,7 @@ impl fmt::Debug for FencedBuilder {
 /// # Errors
 ///
 /// See [`AcquireError`]; [`AcquireError::TimedOut`] when the limit has run out while others held the key, or their
-/// transactions had not ended.
+/// transactions had not ended; [`AcquireError::NotReady`] when it has run out before a connection was old enough to ask.
 #[must_use = "futures do nothing unless awaited"]
 pub struct AcquireFenced {
     inner: Arc<Inner>,
@@ -110,18 +113,20 @@ pub struct AcquireFenced {
 
 struct Asked {
     answer: oneshot::Receiver<Result<Option<FencedGrant>, EngineError>>,
+    is_preparing: Arc<AtomicBool>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl AcquireFenced {
     fn ask(&self, key: Key) -> Asked {
         let (inner, limit) = (&self.inner, self.limit);
-        let (reply, answer) = FencedReply::new();
+        let (reply, answer, is_preparing) = FencedReply::new();
         let until = limit.map_or(Moment::NEVER, |limit| inner.clock.now().after(limit));
         let request = FencedRequest::new(key, self.mode, self.campaign_delay, until, reply);
         inner.engine.acquire_fenced(request);
         Asked {
             answer,
+            is_preparing,
             // One attempt is the engine's to make, which takes as long as it takes.
             timer: limit
                 .filter(|limit| !limit.is_zero())
@@ -130,13 +135,12 @@ impl AcquireFenced {
     }
 
     /// An outage is not contention.
-    fn out_of_time(&self, key: Key) -> AcquireError {
+    fn out_of_time(&self, key: Key, is_preparing: bool) -> AcquireError {
+        let limit = self.limit.unwrap_or_default();
         match self.inner.engine.outage() {
             Some(error) => AcquireError::from_engine(key, &error),
-            None => AcquireError::TimedOut {
-                key,
-                limit: self.limit.unwrap_or_default(),
-            },
+            None if is_preparing => AcquireError::NotReady { key, limit },
+            None => AcquireError::TimedOut { key, limit },
         }
     }
 }
@@ -157,10 +161,11 @@ impl Future for AcquireFenced {
             this.asked = Some(this.ask(key));
         }
         let asked = this.asked.as_mut().expect("it was asked");
+        let is_preparing = asked.is_preparing.load(Ordering::Acquire);
         if let Poll::Ready(answer) = Pin::new(&mut asked.answer).poll(context) {
             return Poll::Ready(match answer.unwrap_or_else(|_| Err(EngineError::connection_lost())) {
                 Ok(Some(grant)) => Ok(FencedGuard::new(Arc::clone(&this.inner), grant)),
-                Ok(None) => Err(this.out_of_time(key)),
+                Ok(None) => Err(this.out_of_time(key, is_preparing)),
                 Err(error) => Err(AcquireError::from_engine(key, &error)),
             });
         }
@@ -170,7 +175,7 @@ impl Future for AcquireFenced {
         ready!(timer.as_mut().poll(context));
         // Nobody waits for the answer any more, which the engine sees.
         asked.answer.close();
-        Poll::Ready(Err(this.out_of_time(key)))
+        Poll::Ready(Err(this.out_of_time(key, is_preparing)))
     }
 }
 

@@ -12,6 +12,7 @@ pub struct LeaderBuilder {
     inner: Arc<Inner>,
     key: Result<Key, KeyError>,
     campaign_delay: Duration,
+    resign_delay: Duration,
     drain_limit: Option<Duration>,
     eligible: bool,
 }
@@ -22,6 +23,7 @@ impl LeaderBuilder {
             inner,
             key,
             campaign_delay: Duration::ZERO,
+            resign_delay: RESIGN_DELAY,
             drain_limit: None,
             eligible: true,
         }
@@ -33,10 +35,21 @@ impl LeaderBuilder {
         Self { campaign_delay, ..self }
     }
 
-    /// Gives the lock up so long after a resignation, although work has not returned by then. Default: never.
+    /// Leaves the leadership to others for so long once this candidate has [resigned](Candidate::resign), also where its
+    /// [work](Candidate::run) has ended by itself. Default: 2 s.
     ///
-    /// Such work is told of as [`Undrained`](super::LeaderState::Undrained), and the next leader may begin beside it; only
-    /// its fenced transactions are stopped. This process campaigns again when it has returned.
+    /// Those who wait without a campaign delay lead at once whatever this is. Those with one lead before this candidate
+    /// does if their delay is shorter than this, so it is to be longer than the longest of all candidates'. Where nobody
+    /// else is there, nobody leads for so long.
+    pub fn with_resign_delay(self, resign_delay: Duration) -> Self {
+        Self { resign_delay, ..self }
+    }
+
+    /// Limits how long work may go on when its leadership has ended. Default: for ever.
+    ///
+    /// The lock of a leadership that was resigned is given up then, although work has not returned. Such work is told of as
+    /// [`Undrained`](super::LeaderState::Undrained), as is work that goes on for so long after a loss, and the next leader may
+    /// begin beside it; only its fenced transactions are stopped. This process campaigns again when it has returned.
     pub fn with_drain_limit(self, drain_limit: Duration) -> Self {
         Self {
             drain_limit: Some(drain_limit),
@@ -69,6 +82,7 @@ impl LeaderBuilder {
             office: Arc::clone(&office),
             key,
             campaign_delay: self.campaign_delay,
+            resign_delay: self.resign_delay,
             drain_limit: self.drain_limit,
         };
         tokio::spawn(campaign.run());
@@ -76,11 +90,14 @@ impl LeaderBuilder {
     }
 }
 
+const RESIGN_DELAY: Duration = Duration::from_secs(2);
+
 impl fmt::Debug for LeaderBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LeaderBuilder")
             .field("key", &self.key)
             .field("campaign_delay", &self.campaign_delay)
+            .field("resign_delay", &self.resign_delay)
             .field("drain_limit", &self.drain_limit)
             .field("eligible", &self.eligible)
             .finish_non_exhaustive()

@@ -1,10 +1,10 @@
 //! The task of a candidate.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{error::Error, future::pending, sync::Arc, time::Duration};
 
 use tokio::{
     sync::watch,
-    time::{sleep, timeout},
+    time::{Instant, sleep, sleep_until},
 };
 use tracing::{info, warn};
 
@@ -25,6 +25,7 @@ pub(super) struct Campaign {
     pub(super) office: Arc<Office>,
     pub(super) key: Key,
     pub(super) campaign_delay: Duration,
+    pub(super) resign_delay: Duration,
     pub(super) drain_limit: Option<Duration>,
 }
 
@@ -50,16 +51,19 @@ impl Campaign {
                     failures = 0;
                     leaderships += 1;
                     self.office.failed(None);
-                    self.lead(guard, leaderships, &mut wishes).await;
+                    let end = self.lead(guard, leaderships, &mut wishes).await;
+                    // One that was to be given up may have been lost before.
+                    let was_resigned = wishes.borrow().resigned >= leaderships;
+                    if was_resigned || matches!(end, End::Resigned) {
+                        // Or else it would come before those who leave a vacant leadership to others for a while.
+                        self.hold_off(self.resign_delay, &mut wishes).await;
+                    }
                 }
                 Err(AcquireError::Closed) => return,
                 Err(error) => {
                     failures += 1;
                     self.failed(error, failures);
-                    tokio::select! {
-                        () = sleep(pause::after_failures(failures)) => {}
-                        () = self.unwanted(&mut wishes) => {}
-                    }
+                    self.hold_off(pause::after_failures(failures), &mut wishes).await;
                 }
             }
         }
@@ -85,6 +89,14 @@ impl Campaign {
         }
     }
 
+    /// Lets time pass, for as long as the candidate may campaign.
+    async fn hold_off(&self, time: Duration, wishes: &mut watch::Receiver<Wishes>) {
+        tokio::select! {
+            () = sleep(time) => {}
+            () = self.unwanted(wishes) => {}
+        }
+    }
+
     async fn acquire(&self) -> Result<FencedGuard, AcquireError> {
         FencedBuilder::new(Arc::clone(&self.inner), Ok(self.key))
             .with_campaign_delay(self.campaign_delay)
@@ -100,7 +112,7 @@ impl Campaign {
     }
 
     /// Leads, from a grant to its end and until the work has returned.
-    async fn lead(&self, guard: FencedGuard, number: u64, wishes: &mut watch::Receiver<Wishes>) {
+    async fn lead(&self, guard: FencedGuard, number: u64, wishes: &mut watch::Receiver<Wishes>) -> End {
         let leading = Leading::new(number, &guard);
         // Before the guard, if this is dropped midway.
         let _ends = leading.end_on_drop();
@@ -109,6 +121,8 @@ impl Campaign {
         self.office.leads(&leading, LeaderState::Leader(term));
         let end = self.until_ended(&leading, wishes).await;
         leading.end();
+        // One that never comes is no limit.
+        let drained_by = self.drain_limit.and_then(|limit| Instant::now().checked_add(limit));
         match end {
             End::Lost => {
                 warn!(target: "latchwork::leader", key, %term, "leads no more: the lock was lost");
@@ -118,19 +132,22 @@ impl Campaign {
             End::Resigned => {
                 info!(target: "latchwork::leader", key, %term, "resigns");
                 self.office.rests(LeaderState::Resigned(term));
-                let drained = self.drain(&guard, &leading).await;
+                tokio::select! {
+                    () = leading.drained() => {}
+                    // There is nothing left to keep.
+                    () = guard.lost() => {}
+                    () = until(drained_by) => {}
+                }
                 if let Err(error) = guard.release().await {
                     let error: &dyn Error = &error;
                     warn!(target: "latchwork::leader", %term, error, "a leadership was not given up in order");
                 }
-                if !drained {
-                    self.office.rests(LeaderState::Undrained(term));
-                }
             }
         }
         self.office.is_over(&leading);
-        leading.drained().await;
+        self.drain(&leading, drained_by).await;
         self.office.rests(LeaderState::Follower);
+        end
     }
 
     /// Follows the session until the leadership is lost or is to be given up.
@@ -160,25 +177,26 @@ impl Campaign {
         }
     }
 
-    /// Waits for the work, for as long as the lock is kept for it, and says whether it has returned by then.
-    async fn drain(&self, guard: &FencedGuard, leading: &Leading) -> bool {
-        let drained = async {
-            tokio::select! {
-                () = leading.drained() => {}
-                // There is nothing left to keep.
-                () = guard.lost() => {}
-            }
-        };
-        let Some(limit) = self.drain_limit else {
-            drained.await;
-            return true;
-        };
-        let in_time = timeout(limit, drained).await.is_ok();
-        if !in_time {
-            let term = leading.term();
-            warn!(target: "latchwork::leader", key = %self.key, %term, ?limit, "work has not returned in time");
+    /// Waits for the work, and tells if it has not returned in time.
+    async fn drain(&self, leading: &Leading, by: Option<Instant>) {
+        tokio::select! {
+            biased;
+            () = leading.drained() => return,
+            () = until(by) => {}
         }
-        in_time
+        let (key, term) = (tracing::field::display(self.key), leading.term());
+        let limit = self.drain_limit;
+        warn!(target: "latchwork::leader", key, %term, ?limit, "work has not returned in time");
+        self.office.rests(LeaderState::Undrained(term));
+        leading.drained().await;
+    }
+}
+
+/// Resolves at a moment, or never.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => pending().await,
     }
 }
 

@@ -1,9 +1,9 @@
-use std::{fmt, future::Future, sync::Arc};
+use std::{fmt, future::Future, pin::pin, sync::Arc};
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Incumbent, LeaderError, LeaderState, Leading, Transitions, office::Office};
+use super::{Incumbent, LeaderError, LeaderState, Leading, Transitions, inside::work_of, office::Office};
 use crate::{
     AcquireError,
     engine::{EngineError, IncumbentRequest},
@@ -126,7 +126,7 @@ impl Candidate {
             let Some((at_work, cancel)) = leading.begin_work() else {
                 continue;
             };
-            let done = work(leading.clone(), cancel.clone()).await;
+            let done = work_of(office, work(leading.clone(), cancel.clone())).await;
             // The work may see a loss before the campaign does.
             let was_cancelled = cancel.is_cancelled() || leading.session().is_lost();
             drop(at_work);
@@ -137,11 +137,65 @@ impl Candidate {
         }
     }
 
-    /// Gives the leadership up, if this process has it, and campaigns again behind all who wait. To stay away, it is made
-    /// [ineligible](Self::set_eligible) instead.
+    /// [Runs](Self::run) work while this process leads, until `stop` resolves; then [shuts down](Self::shutdown): the work is
+    /// cancelled, and waited for, and the lock is given up.
+    ///
+    /// Returns the work's value if it returned without having been cancelled, and has resigned then; `None` once the
+    /// candidate is shut down.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`run`](Self::run).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use latchwork_core::Locks;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = Locks::in_memory();
+    /// # let told_to_stop = async {};
+    /// let candidate = locks.leader("dispatcher").campaign()?;
+    /// candidate
+    ///     .run_until(told_to_stop, |leading, cancel| async move {
+    ///         println!("leads in term {}", leading.term());
+    ///         cancel.cancelled().await;
+    ///     })
+    ///     .await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run_until<T, W>(
+        &self,
+        stop: impl Future<Output = ()>,
+        work: impl FnMut(Leading, CancellationToken) -> W,
+    ) -> Option<T>
+    where
+        W: Future<Output = T>,
+    {
+        let mut runs = pin!(self.run(work));
+        let done = tokio::select! {
+            biased;
+            done = &mut runs => done,
+            () = stop => {
+                self.shared.office.close();
+                runs.await
+            }
+        };
+        if done.is_none() {
+            // The work has returned; the lock goes after it.
+            self.shutdown().await;
+        }
+        done
+    }
+
+    /// Gives the leadership up, if this process has it, and leaves it to others for
+    /// [a while](super::LeaderBuilder::with_resign_delay) before it campaigns again, behind all who wait. To stay away, it
+    /// is made [ineligible](Self::set_eligible) instead.
     ///
     /// By the call itself [`is_leader`](Self::is_leader) is false and the work is cancelled. Resolves when the lock is
-    /// given up.
+    /// given up. Awaited inside the work of this candidate it resolves at once, for the lock is kept until that work has
+    /// returned: a work that resigns should return then. Another task that the work waits for must not await this.
     ///
     /// # Cancel safety
     ///
@@ -158,7 +212,8 @@ impl Candidate {
     /// Resigns and campaigns no more. Resolves when the work has returned and the lock is given up; a server that does not
     /// answer is waited for until its session is given up, for 15 s by default.
     ///
-    /// By the call itself [`is_leader`](Self::is_leader) is false and the work is cancelled.
+    /// By the call itself [`is_leader`](Self::is_leader) is false and the work is cancelled. Inside the work of this
+    /// candidate it resolves at once, as [`resign`](Self::resign) does.
     ///
     /// # Cancel safety
     ///
@@ -169,7 +224,7 @@ impl Candidate {
         async move { office.closed().await }
     }
 
-    /// Asks the server who leads; `None` if nobody does.
+    /// Asks the server who leads; `None` if nobody does. Who has no [term](Incumbent::term) yet is about to lead.
     ///
     /// # Cancel safety
     ///

@@ -6,7 +6,7 @@ use crate::{
     fence::Term,
 };
 
-/// Who leads, as the server sees it.
+/// Who leads, or is about to, as the server sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Incumbent {
@@ -15,9 +15,10 @@ pub struct Incumbent {
     pub identity: String,
     /// The address that it is connected from, where the server tells.
     pub host: Option<String>,
-    /// Since when it leads, by its own clock; `None` if it holds the lock as something else than a leader.
+    /// Since when it leads, by its own clock; `None` if it does not lead yet, since transactions of the last leader still
+    /// run, or if it holds the lock as something else than a leader.
     pub since: Option<SystemTime>,
-    /// Its term; `None` if it holds the lock as something else than a leader.
+    /// Its term; `None` where [`since`](Self::since) is.
     pub term: Option<Term>,
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::{broadcast, watch};
 
-use super::{LeaderState, Leading, Transitions};
+use super::{LeaderState, Leading, Transitions, inside::is_inside};
 use crate::{AcquireError, locks::lock};
 
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl Office {
     }
 
     /// Wants the leadership of this moment to be given up, and resolves when the last one is, whoever wanted that.
-    pub(super) fn resign(&self) -> impl Future<Output = ()> + Send + use<> {
+    pub(super) fn resign(self: &Arc<Self>) -> impl Future<Output = ()> + Send + use<> {
         let seat = lock(&self.seat);
         let (last, leading) = (seat.last, seat.leading.clone());
         drop(seat);
@@ -160,7 +160,7 @@ impl Office {
     }
 
     /// Wants a leadership to be given up, and resolves when it is.
-    pub(super) fn resign_from(&self, leading: &Leading) -> impl Future<Output = ()> + Send + use<> {
+    pub(super) fn resign_from(self: &Arc<Self>, leading: &Leading) -> impl Future<Output = ()> + Send + use<> {
         self.end(leading);
         self.given_up(leading.number())
     }
@@ -172,9 +172,13 @@ impl Office {
             .send_modify(|wishes| wishes.resigned = wishes.resigned.max(leading.number()));
     }
 
-    fn given_up(&self, number: u64) -> impl Future<Output = ()> + Send + use<> {
-        let mut over = self.over.subscribe();
+    fn given_up(self: &Arc<Self>, number: u64) -> impl Future<Output = ()> + Send + use<> {
+        let (office, mut over) = (Arc::clone(self), self.over.subscribe());
         async move {
+            // The lock is kept for the work, which would wait for itself here.
+            if is_inside(&office) {
+                return;
+            }
             // Nobody is there any more who could lead.
             let _ = over.wait_for(|last| *last >= number).await;
         }
@@ -202,7 +206,11 @@ impl Office {
         }
     }
 
-    pub(super) async fn closed(&self) {
+    /// Resolves when the campaign has ended; inside the work that it waits for, at once.
+    pub(super) async fn closed(self: &Arc<Self>) {
+        if is_inside(self) {
+            return;
+        }
         let mut latest = self.latest.subscribe();
         // Its sender is here.
         let _ = latest.wait_for(|state| *state == LeaderState::Closed).await;

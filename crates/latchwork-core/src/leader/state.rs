@@ -17,7 +17,7 @@ pub enum LeaderState {
     Lost(Term),
     /// It gives its leadership up, and does so when its work has returned.
     Resigned(Term),
-    /// It has given its leadership up, but its work has not returned within the limit for that.
+    /// It leads no more and has given the lock up or lost it, but its work has not returned within the limit for that.
     Undrained(Term),
     /// It has ended, and does not campaign any more.
     Closed,

@@ -1,6 +1,8 @@
 mod candidate;
+mod draining;
 mod model;
 mod slow;
+mod work;
 mod world;
 
 use tokio::sync::watch;

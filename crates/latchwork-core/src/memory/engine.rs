@@ -221,10 +221,10 @@ impl Engine for MemoryEngine {
         }
         let others = state.other_markers(request.marker);
         drop(state);
-        request.reply.send(Announced {
+        request.reply.send(Ok(Announced {
             grant: request.held.unwrap_or_else(|| Grant::new(session)),
-            others: Some(others),
-        });
+            others: Ok(others),
+        }));
     }
 
     fn close(&self, done: oneshot::Sender<()>) {

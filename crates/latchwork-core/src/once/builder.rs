@@ -116,7 +116,9 @@ impl OnceBuilder {
     ///
     /// # Errors
     ///
-    /// [`OnceError`]. That others do the work is not an error but [`Outcome::Skipped`].
+    /// [`OnceError`]. That others do the work is not an error but [`Outcome::Skipped`]. Where the work was done and its lock
+    /// turns out to be lost when it is given up, that is [`OnceError::Release`], as [`Guard::release`](crate::Guard::release)
+    /// tells it, and the value is dropped; of a lock that is [kept](Self::with_hold_at_least) beyond the work it is logged.
     ///
     /// # Examples
     ///

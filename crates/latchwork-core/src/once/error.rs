@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use crate::{
-    AcquireError, EngineCause, Lost,
+    AcquireError, EngineCause, Lost, ReleaseError,
     engine::{EngineError, EngineErrorKind},
     key::{Key, KeyError},
 };
@@ -31,7 +31,7 @@ pub enum OnceError {
         /// How far it may.
         allowed: Duration,
     },
-    /// The lock was lost, and the work was dropped.
+    /// The lock was lost while the work was under way, and the work was dropped.
     #[error(transparent)]
     Lost(#[from] Lost),
     /// The work was not done in time, and was dropped.
@@ -42,6 +42,17 @@ pub enum OnceError {
         /// The limit that ran out.
         limit: Duration,
     },
+    /// The work was done, but its lock was lost before, unseen, or it is not known that it was held to the end: others may
+    /// have been at it too. Its value is dropped.
+    #[error("the work was done, but its lock may not have been held to the end")]
+    Release(#[source] ReleaseError),
+    /// What a [`Scheduler`](super::Scheduler) calls has panicked, though not the work of the job: a clock, or an error as it
+    /// was shown.
+    #[error("the scheduler of job {key} panicked, and begins again")]
+    Panicked {
+        /// The job.
+        key: Key,
+    },
 }
 
 impl OnceError {
@@ -51,14 +62,16 @@ impl OnceError {
         match self {
             Self::Acquire(error) => error.is_outage(),
             Self::Ledger(error) => error.is_outage(),
-            Self::Ahead { .. } | Self::Lost(_) | Self::Overran { .. } => false,
+            Self::Ahead { .. } | Self::Lost(_) | Self::Overran { .. } | Self::Release(_) | Self::Panicked { .. } => {
+                false
+            }
         }
     }
 
     /// Whether the work had begun.
     #[must_use]
     pub const fn has_begun(&self) -> bool {
-        matches!(self, Self::Lost(_) | Self::Overran { .. })
+        matches!(self, Self::Lost(_) | Self::Overran { .. } | Self::Release(_))
     }
 }
 

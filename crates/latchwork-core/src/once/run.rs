@@ -123,29 +123,30 @@ impl Run {
             limit = overrun(self.max_run) => Err(OnceError::Overran { key, limit }),
         };
         match &ended {
-            Ok(value) => self.leave(judge(value)).await,
+            Ok(value) => self.leave(judge(value)).await.map_err(OnceError::Release)?,
             Err(OnceError::Lost(_)) => {
                 warn!(target: "latchwork::once", %key, "a job was stopped: its lock was lost");
                 self.end_lost();
             }
             Err(_) => {
                 warn!(target: "latchwork::once", %key, limit = ?self.max_run, "a job was stopped: it was not done in time");
-                self.leave(RunEnd::Overran).await;
+                if let Err(error) = self.leave(RunEnd::Overran).await {
+                    tell(&error);
+                }
             }
         }
         ended
     }
 
     /// As [`end`](Self::end), where nobody waits for as long as the lock is kept.
-    async fn leave(mut self, end: RunEnd) {
+    async fn leave(mut self, end: RunEnd) -> Result<(), ReleaseError> {
         self.note(end).await;
         if self.is_kept() {
-            return;
+            return Ok(());
         }
-        if let Some(guard) = self.guard.take()
-            && let Err(error) = guard.release().await
-        {
-            tell(&error);
+        match self.guard.take() {
+            Some(guard) => guard.release().await,
+            None => Ok(()),
         }
     }
 

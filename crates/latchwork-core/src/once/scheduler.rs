@@ -1,4 +1,5 @@
 mod job;
+mod panics;
 mod report;
 mod worker;
 
@@ -110,6 +111,7 @@ impl Scheduler {
     /// way.
     ///
     /// A job that fails or panics is told of in the log and in the [reports](Self::reports), and runs again at its next tick.
+    /// So is a panic of what else is not ours, as of a [clock](Self::with_clock); the job goes on a little later.
     /// While the database is away, each job tries again, less and less often.
     ///
     /// # Cancel safety
@@ -143,6 +145,11 @@ impl Scheduler {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn jobs(&self) -> &[Arc<Planned>] {
+        &self.jobs
+    }
+
     /// What the ledger tells of each job: when it ran last, by whom, for how long, and how that ended. All processes with
     /// the same jobs are told the same.
     ///
@@ -161,6 +168,7 @@ impl Scheduler {
                 name: planned.job.name.clone(),
                 last: ledger.last_run(TickClaim::ledger_key(planned.key)).await?,
                 next: planned.job.schedule.next_after(self.clock.now()),
+                error: planned.error(),
                 failure: planned.failure(),
             });
         }

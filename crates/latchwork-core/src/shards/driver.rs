@@ -1,26 +1,18 @@
 //! The task of a worker.
 
-use std::{
-    error::Error,
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{error::Error, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::mpsc,
     task::{JoinError, JoinSet},
     time::sleep,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::warn;
 
-use super::{Shard, ShardEvent};
+use super::{Shard, desk::Desk};
 use crate::{
-    engine::{AnnounceReply, AnnounceRequest, Announced, Grant, ReleaseReply, ReleaseRequest},
+    AcquireError,
+    engine::{AnnounceReply, AnnounceRequest, Announced, EngineError, Grant, ReleaseReply, ReleaseRequest},
     key::Key,
     locks::Inner,
     mode::Mode,
@@ -30,43 +22,36 @@ use crate::{
 pub(super) struct Driver {
     inner: Arc<Inner>,
     slots: Slots,
-    /// What the worker shows itself by. Its second half tells it from others.
+    /// What tells the worker from others.
+    number: i32,
+    /// What it shows itself by; its number is the second half.
     marker: Key,
     held_marker: Option<Grant>,
     rebalance_interval: Duration,
-    events: mpsc::UnboundedSender<ShardEvent>,
-    /// Those that were gained and whose values are not dropped, in order.
+    desk: Arc<Desk>,
+    /// Those that were gained and whose values are not dropped.
     gained: Vec<Gained>,
     /// Each resolves with its shard once that is lost or its value is dropped.
     ends: JoinSet<(u32, End)>,
+    /// How often in a row it has failed.
+    failures: u32,
 }
 
 struct Gained {
-    revocation: Arc<Revocation>,
-    dropped: CancellationToken,
-}
-
-/// Wants a shard given up, and tells so once.
-struct Revocation {
     index: u32,
-    revoked: CancellationToken,
-    is_told: AtomicBool,
-    events: mpsc::UnboundedSender<ShardEvent>,
-}
-
-impl Revocation {
-    fn revoke(&self) {
-        if !self.is_told.swap(true, Ordering::AcqRel) {
-            self.revoked.cancel();
-            // Nobody may listen any more.
-            let _ = self.events.send(ShardEvent::Lost(self.index));
-        }
-    }
+    dropped: CancellationToken,
 }
 
 enum End {
     Lost,
     Dropped,
+}
+
+/// What a worker has of its share.
+enum Share {
+    Full,
+    /// Others have to give some up first.
+    Lacks,
 }
 
 impl Driver {
@@ -75,23 +60,26 @@ impl Driver {
         key: Key,
         slots: Slots,
         rebalance_interval: Duration,
-        events: mpsc::UnboundedSender<ShardEvent>,
+        desk: Arc<Desk>,
     ) -> Self {
+        let number = fastrand::i32(..);
         Self {
             inner,
             slots,
-            marker: key.derive_pair("shards", fastrand::i32(..)),
+            number,
+            marker: key.derive_pair("shards", number),
             held_marker: None,
             rebalance_interval,
-            events,
+            desk,
             gained: Vec::new(),
             ends: JoinSet::new(),
+            failures: 0,
         }
     }
 
     /// Takes part until it is told to leave or the locks are closed.
     pub(super) async fn run(mut self, leaves: CancellationToken) {
-        let inner = Arc::clone(&self.inner);
+        let (inner, desk) = (Arc::clone(&self.inner), Arc::clone(&self.desk));
         let mut over = pin!(async {
             tokio::select! {
                 () = leaves.cancelled() => {}
@@ -99,8 +87,21 @@ impl Driver {
             }
         });
         while !leaves.is_cancelled() && !inner.is_closed() {
-            // Not dropped midway: it may have been granted the marker by then.
-            let mut pause = pin!(sleep(self.rebalance().await));
+            let pause = {
+                let mut rebalance = pin!(self.rebalance());
+                tokio::select! {
+                    biased;
+                    () = over.as_mut() => {
+                        // At once, whatever the server does.
+                        desk.leave();
+                        // Not dropped midway: it may have been granted the marker by then.
+                        rebalance.await;
+                        break;
+                    }
+                    pause = rebalance.as_mut() => pause,
+                }
+            };
+            let mut pause = pin!(sleep(pause));
             loop {
                 tokio::select! {
                     biased;
@@ -110,7 +111,7 @@ impl Driver {
                 }
             }
         }
-        self.give_up(0);
+        desk.leave();
         self.give_marker_back();
         while let Some(ended) = self.ends.join_next().await {
             self.ended(ended);
@@ -120,79 +121,79 @@ impl Driver {
     /// Gives up what is more than the fair share, or takes what lacks. Returns when to look again.
     async fn rebalance(&mut self) -> Duration {
         let interval = self.rebalance_interval.mul_f64(fastrand::f64().mul_add(0.4, 0.8));
-        let Some(share) = self.share().await else {
-            return interval;
-        };
-        self.give_up(share);
-        // Held until all others were asked for.
-        let mut aside = Vec::new();
-        while self.gained.len() < share {
-            match self.slots.try_acquire().await {
-                Ok(Some(permit)) => aside.extend(self.gain(permit)),
-                // Others have to give them up first.
-                Ok(None) => return interval / LOOKS_WHILE_LACKING,
-                Err(error) => {
-                    let error: &dyn Error = &error;
-                    debug!(target: "latchwork::shards", error, "shards could not be asked for");
-                    break;
+        match self.seek_share().await {
+            Ok(share) => {
+                self.failures = 0;
+                self.desk.failed(None);
+                match share {
+                    Share::Full => interval,
+                    Share::Lacks => interval / LOOKS_WHILE_LACKING,
                 }
             }
+            Err(AcquireError::Closed) => interval,
+            Err(error) => {
+                self.failures += 1;
+                let (shown, key): (&dyn Error, _) = (&error, tracing::field::display(self.marker));
+                let failures = self.failures;
+                warn!(target: "latchwork::shards", key, failures, error = shown, "shards could not be shared");
+                self.desk.failed(Some(error));
+                interval
+            }
         }
-        interval
     }
 
-    /// How many shards are this worker's; `None` if it is not known who else is there.
-    async fn share(&mut self) -> Option<usize> {
+    async fn seek_share(&mut self) -> Result<Share, AcquireError> {
+        let share = self.share().await;
+        let share = share.map_err(|error| AcquireError::from_engine(self.marker, &error))?;
+        self.desk.keep(share);
+        // Held until all others were asked for.
+        let mut aside = Vec::new();
+        while self.gained.len() < share && !self.desk.leaves() {
+            match self.slots.try_acquire().await? {
+                Some(permit) => aside.extend(self.gain(permit)),
+                None => return Ok(Share::Lacks),
+            }
+        }
+        Ok(Share::Full)
+    }
+
+    /// How many shards are this worker's.
+    async fn share(&mut self) -> Result<usize, EngineError> {
         self.held_marker.take_if(|grant| grant.session().is_lost());
         let (reply, announced) = AnnounceReply::to_task();
         let request = AnnounceRequest::new(self.marker, self.held_marker.clone(), reply);
         self.inner.engine.announce(request);
-        let Announced { grant, others } = announced.await.ok()?;
+        let announced = announced.await.unwrap_or_else(|_| Err(EngineError::connection_lost()));
+        let Announced { grant, others } = announced?;
         self.held_marker = Some(grant);
-        let others = others?;
-        let (_, own) = self.marker.as_pair()?;
-        Some(fair_share(self.slots.limit() as usize, own, &others))
-    }
-
-    /// Wants the newest given up, until so many are left.
-    fn give_up(&self, share: usize) {
-        let kept = self.gained.iter().map(|gained| &gained.revocation);
-        let kept: Vec<_> = kept.filter(|kept| !kept.revoked.is_cancelled()).collect();
-        kept.into_iter().skip(share).rev().for_each(|newest| newest.revoke());
+        Ok(fair_share(self.slots.limit() as usize, self.number, &others?))
     }
 
     /// Hands a shard out. One whose last value is still there comes back.
     fn gain(&mut self, permit: Permit) -> Option<Permit> {
         let index = permit.slot();
-        if self.gained.iter().any(|gained| gained.revocation.index == index) {
+        if self.gained.iter().any(|gained| gained.index == index) {
             return Some(permit);
         }
         let (revoked, dropped) = (CancellationToken::new(), CancellationToken::new());
-        let revocation = Arc::new(Revocation {
-            index,
-            revoked: revoked.clone(),
-            is_told: AtomicBool::new(false),
-            events: self.events.clone(),
-        });
         let lost = permit.lost();
         self.ends.spawn({
-            let (dropped, revocation) = (dropped.clone(), Arc::clone(&revocation));
+            let (dropped, desk) = (dropped.clone(), Arc::clone(&self.desk));
             async move {
                 tokio::select! {
                     biased;
                     () = dropped.cancelled() => (index, End::Dropped),
                     () = lost => {
                         // At once, whatever the driver waits for.
-                        revocation.revoke();
+                        desk.lose(index);
                         (index, End::Lost)
                     }
                 }
             }
         });
         let shard = Shard::new(permit, revoked, dropped.clone());
-        self.gained.push(Gained { revocation, dropped });
-        // If nobody listens any more, it is given up at once.
-        let _ = self.events.send(ShardEvent::Gained(shard));
+        self.gained.push(Gained { index, dropped });
+        self.desk.gain(shard);
         None
     }
 
@@ -200,10 +201,10 @@ impl Driver {
     fn ended(&mut self, ended: Result<(u32, End), JoinError>) {
         // The tasks are ours, and do not panic.
         let Ok((index, end)) = ended else { return };
-        let Some(at) = self.gained.iter().position(|gained| gained.revocation.index == index) else {
+        let Some(at) = self.gained.iter().position(|gained| gained.index == index) else {
             return;
         };
-        self.gained[at].revocation.revoke();
+        self.desk.lose(index);
         match end {
             End::Dropped => drop(self.gained.remove(at)),
             End::Lost => {
@@ -227,8 +228,9 @@ impl Driver {
 impl Drop for Driver {
     /// Midway, if its runtime ends: the locks may live on.
     fn drop(&mut self) {
-        self.give_up(0);
+        self.desk.leave();
         self.give_marker_back();
+        self.desk.end();
     }
 }
 

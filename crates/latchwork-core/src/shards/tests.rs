@@ -1,5 +1,8 @@
 //! Workers that come and go, on a server in memory.
 
+mod silence;
+mod slow;
+
 use std::{collections::HashMap, time::Duration};
 
 use tokio::time::{sleep, timeout};

@@ -253,8 +253,8 @@ impl Pool {
 
     pub(crate) fn announced(self: &Arc<Self>, announced: Announced) {
         let others: Vec<u32> = match &announced.others {
-            Some(others) => others.iter().filter_map(|limit| u32::try_from(*limit).ok()).collect(),
-            None => self.other_limits(),
+            Ok(others) => others.iter().filter_map(|limit| u32::try_from(*limit).ok()).collect(),
+            Err(_) => self.other_limits(),
         };
         let is_news = !others.is_empty() && others != lock(&self.notice).others;
         if is_news {

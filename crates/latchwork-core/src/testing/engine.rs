@@ -33,6 +33,7 @@ struct State {
     abandoned: VecDeque<(Key, u64)>,
     releases: VecDeque<ReleaseRequest>,
     slots: VecDeque<SlotsRequest>,
+    announces: VecDeque<AnnounceRequest>,
     closes: Vec<oneshot::Sender<()>>,
     outage: Option<EngineErrorKind>,
     events: Option<EngineEvents>,
@@ -49,6 +50,7 @@ impl ScriptedEngine {
             abandoned: VecDeque::new(),
             releases: VecDeque::new(),
             slots: VecDeque::new(),
+            announces: VecDeque::new(),
             closes: Vec::new(),
             outage: None,
             events: None,
@@ -99,6 +101,11 @@ impl ScriptedEngine {
 
     pub(crate) fn asked_for_slots(&self) -> SlotsRequest {
         lock(&self.state).slots.pop_front().expect("a request for slots")
+    }
+
+    /// The next announcement, if there is one.
+    pub(crate) fn announced(&self) -> Option<AnnounceRequest> {
+        lock(&self.state).announces.pop_front()
     }
 
     pub(crate) fn closed(&self) -> oneshot::Sender<()> {
@@ -170,7 +177,9 @@ impl Engine for ScriptedEngine {
 
     fn ledger(&self, _: LedgerRequest) {}
 
-    fn announce(&self, _: AnnounceRequest) {}
+    fn announce(&self, request: AnnounceRequest) {
+        lock(&self.state).announces.push_back(request);
+    }
 
     fn close(&self, done: oneshot::Sender<()>) {
         lock(&self.state).closes.push(done);

@@ -151,6 +151,7 @@ impl FencedSession {
             Step::Done => {}
             step => return Ok(Err(step)),
         }
+        request.reply.prepares(false);
         match self.take_key(link, request).await? {
             Step::Done => {}
             step => return Ok(Err(step)),

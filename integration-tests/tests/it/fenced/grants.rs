@@ -57,7 +57,8 @@ async fn a_grant_is_handed_out_only_on_a_session_of_some_age() {
     let first = fenced(&locks, KEY).await;
     assert!(begun.elapsed() >= age, "{:?}", begun.elapsed());
     let too_short = locks.acquire_fenced(Key::bigint(1)).within(age / 4).await.unwrap_err();
-    assert!(too_short.is_timeout(), "{too_short:?}");
+    assert!(matches!(too_short, AcquireError::NotReady { .. }), "{too_short:?}");
+    assert!(!too_short.is_timeout() && too_short.is_retryable());
     first.release().await.unwrap();
     // The session is old enough by now.
     locks

@@ -13,12 +13,12 @@ use latchwork_postgres::{Granted, Postgres, PostgresOptions, transaction::XactLo
 use super::{until, until_leader};
 use crate::onlooker::{Onlooker, SOON, assert_quiet, connect, eventually, majors, quick};
 
-struct Process {
+pub(super) struct Process {
     postgres: Postgres,
-    candidate: Candidate,
+    pub(super) candidate: Candidate,
 }
 
-async fn process(url: &str, options: PostgresOptions) -> Process {
+pub(super) async fn process(url: &str, options: PostgresOptions) -> Process {
     let postgres = connect(url, options).await;
     let candidate = postgres.locks().leader("a").campaign().unwrap();
     Process { postgres, candidate }
@@ -219,4 +219,49 @@ async fn who_would_rather_leave_it_to_others_comes_after_them() {
     eager.candidate.shutdown().await;
     until_leader(&reluctant).await;
     assert!(vacant.elapsed() >= delay, "{:?}", vacant.elapsed());
+}
+
+#[tokio::test]
+async fn who_resigns_comes_after_those_who_leave_a_vacancy_to_others_for_a_while() {
+    let cluster = Cluster::start().unwrap();
+    let onlooker = Onlooker::new(&cluster.url()).await;
+    let leads = process(&cluster.url(), quick()).await;
+    let first = until_leader(&leads.candidate).await;
+    let postgres = connect(&cluster.url(), quick()).await;
+    let delay = Duration::from_millis(500);
+    let reluctant = postgres.locks().leader("a").with_campaign_delay(delay);
+    let reluctant = reluctant.campaign().unwrap();
+    eventually("it queues", async || onlooker.queued().await == 1).await;
+    let mut transitions = leads.candidate.transitions();
+    leads.candidate.resign().await;
+    let next = until_leader(&reluctant).await;
+    assert!(next.term() > first.term());
+    eventually("the other queues again", async || onlooker.queued().await == 1).await;
+    assert!(!leads.candidate.is_leader());
+    leads.candidate.shutdown().await;
+    while let Some(transition) = transitions.next().await {
+        let is_once_more =
+            matches!(transition, Transition::To(LeaderState::Leader(term)) if Some(term) != first.term());
+        assert!(!is_once_more, "{transition:?}");
+    }
+}
+
+/// A server shows what is not printable ASCII as something else, and longer.
+#[tokio::test]
+async fn a_program_of_any_name_is_told_apart_by_its_number_and_its_term_on_every_major() {
+    for installation in majors() {
+        println!("PostgreSQL {}", installation.version());
+        let cluster = Cluster::builder().installation(installation).start().unwrap();
+        for name in ["größtenteils-nächtliche-abrechnungsläufe", "夜間バッチ処理", "a\tb\nc"] {
+            let leads = process(&cluster.url(), quick().with_application_name(name)).await;
+            let term = until_leader(&leads.candidate).await.term();
+            let incumbent = leads.candidate.leader().await.unwrap().unwrap();
+            assert_eq!(incumbent.term, term, "{name}: {incumbent:?}");
+            assert!(incumbent.since.is_some(), "{name}: {incumbent:?}");
+            let number = format!("#{:08x}", leads.postgres.identity().number());
+            assert!(incumbent.identity.ends_with(&number), "{name}: {incumbent:?}");
+            leads.candidate.shutdown().await;
+            leads.postgres.locks().close().await;
+        }
+    }
 }

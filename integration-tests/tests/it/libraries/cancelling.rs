@@ -13,7 +13,8 @@ use latchwork_core::{Mode, fence::Fence, xact::FencedLimits};
 use tokio::{runtime::Builder, task::spawn_blocking};
 
 use super::{
-    Body, Failure, LONG, PATIENT, body, body::count_one, fences::grant, fresh_key, idle, in_time, never, trial::Trial,
+    Body, CLUSTER, Failure, LONG, Library, PATIENT, body, body::count_one, fences::grant, fresh_key, idle, in_time,
+    never, trial::Trial,
 };
 
 promises! {
@@ -23,6 +24,7 @@ promises! {
         a_wait_that_is_dropped_anywhere_leaves_its_transaction_usable,
         a_commit_whose_caller_leaves_ends_all_the_same,
         a_statement_of_a_body_that_was_dropped_does_not_hold_the_lock,
+        nor_does_it_where_times_are_written_in_another_way,
         a_statement_that_a_body_has_dropped_does_not_hold_the_lock;
     directly:
         of_a_fenced_transaction_nothing_is_left_wherever_it_is_dropped,
@@ -174,7 +176,23 @@ fn endless() -> (String, String) {
 
 /// What the server runs on for a caller who has left is ended, and its pool of one has room again.
 async fn a_statement_of_a_body_that_was_dropped_does_not_hold_the_lock(trial: Arc<Trial>) {
-    let (library, key, (sleep, runs)) = (trial.pool(1), fresh_key(), endless());
+    its_statement_does_not_hold_the_lock(&trial, trial.pool(1)).await;
+}
+
+/// IST is read as the time of another country than it was written for.
+async fn nor_does_it_where_times_are_written_in_another_way(trial: Arc<Trial>) {
+    let role = format!("elsewhere_{}", fastrand::u64(..));
+    let made = format!(
+        "CREATE ROLE {role} SUPERUSER LOGIN; ALTER ROLE {role} SET datestyle TO 'German'; \
+         ALTER ROLE {role} SET timezone TO 'Asia/Kolkata'"
+    );
+    trial.server.value(&made).await;
+    let library = trial.pool_of_one_at(CLUSTER.url_for(&role, "postgres"));
+    its_statement_does_not_hold_the_lock(&trial, library).await;
+}
+
+async fn its_statement_does_not_hold_the_lock(trial: &Trial, library: Arc<dyn Library>) {
+    let (key, (sleep, runs)) = (fresh_key(), endless());
     let sleeps = body(async move |tx| tx.run(&sleep).await);
     let left = tokio::select! {
         biased;

@@ -101,6 +101,69 @@ async fn the_leadership_goes_to_the_shortest_delay_among_those_who_wait() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_resigns_comes_after_those_who_leave_a_vacancy_to_others_for_a_while() {
+    let server = MemoryServer::new();
+    let one = server.locks().leader("a").campaign().unwrap();
+    let first = until_leader(&one).await;
+    let reluctant = server.locks().leader("a").with_campaign_delay(Duration::from_secs(1));
+    let reluctant = reluctant.campaign().unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    one.resign().await;
+    let next = tokio::select! {
+        next = until_leader(&reluctant) => next,
+        next = until(&one, |state| matches!(state, LeaderState::Leader(_))) => panic!("{next} once more"),
+    };
+    assert!(next.term() > first.term());
+    // It has come back to wait, as ever.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let vacant = Instant::now();
+    reluctant.shutdown().await;
+    until_leader(&one).await;
+    assert!(vacant.elapsed() < Duration::from_millis(100), "{:?}", vacant.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_resigns_as_its_lock_is_lost_leaves_it_to_others_all_the_same() {
+    let server = MemoryServer::new();
+    let one = server.locks().leader("a").campaign().unwrap();
+    let first = until_leader(&one).await;
+    let reluctant = server.locks().leader("a").with_campaign_delay(Duration::from_secs(1));
+    let reluctant = reluctant.campaign().unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    // Before the campaign comes to it.
+    server.end_sessions();
+    let resigned = one.resign();
+    until(&one, |state| *state != first).await;
+    resigned.await;
+    tokio::select! {
+        _ = until_leader(&reluctant) => {}
+        next = until_leader(&one) => panic!("{next} once more"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_resigned_leads_again_after_its_delay_if_nobody_else_wants_to() {
+    let server = MemoryServer::new();
+    for delay in [Duration::ZERO, Duration::from_secs(7)] {
+        let one = server.locks().leader("a").with_resign_delay(delay).campaign().unwrap();
+        until_leader(&one).await;
+        one.resign().await;
+        let vacant = Instant::now();
+        until_leader(&one).await;
+        assert!(vacant.elapsed() >= delay && vacant.elapsed() < delay + Duration::from_millis(100));
+        // One that was not wanted for a while has held off long enough.
+        one.resign().await;
+        one.set_eligible(false);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        one.set_eligible(true);
+        let eligible = Instant::now();
+        until_leader(&one).await;
+        assert!(eligible.elapsed() < Duration::from_millis(100));
+        one.shutdown().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn work_runs_for_each_leadership_until_it_ends_by_itself() {
     let server = MemoryServer::new();
     let candidate = server.locks().leader("a").campaign().unwrap();
@@ -285,4 +348,51 @@ async fn whoever_resigns_second_waits_for_the_lock_too() {
     };
     let both = async { tokio::join!(work, resigns) };
     timeout(Duration::from_secs(600), both).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_is_run_until_a_signal_is_cancelled_then_and_has_returned_before_the_lock_is_free() {
+    let server = MemoryServer::new();
+    let candidate = server.locks().leader("a").campaign().unwrap();
+    let begun = Instant::now();
+    let stop = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+    };
+    let locks = server.locks();
+    let done = candidate
+        .run_until(stop, |leading, cancel| {
+            let locks = locks.clone();
+            async move {
+                cancel.cancelled().await;
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                assert!(!leading.is_leader());
+                assert!(locks.try_acquire("a").await.unwrap().is_none());
+            }
+        })
+        .await;
+    assert_eq!((done, begun.elapsed()), (None, Duration::from_secs(8)));
+    assert_eq!(candidate.state(), LeaderState::Closed);
+    assert!(server.locks().try_acquire("a").await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_ends_before_the_signal_returns_its_value_and_resigns() {
+    let server = MemoryServer::new();
+    let candidate = server.locks().leader("a").campaign().unwrap();
+    assert_eq!(candidate.run_until(pending(), |_, _| async { 7 }).await, Some(7));
+    assert!(!candidate.is_leader());
+    let other = server.locks().leader("a").campaign().unwrap();
+    until_leader(&other).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_never_leads_is_shut_down_by_the_signal_too() {
+    let server = MemoryServer::new();
+    let other = server.locks().leader("a").campaign().unwrap();
+    until_leader(&other).await;
+    let candidate = server.locks().leader("a").campaign().unwrap();
+    let stop = tokio::time::sleep(Duration::from_secs(3));
+    assert_eq!(candidate.run_until(stop, |_, _| pending::<()>()).await, None);
+    assert_eq!(candidate.state(), LeaderState::Closed);
+    assert!(other.is_leader());
 }

@@ -1,5 +1,6 @@
 //! A server, the processes on it, and the network between, on the clock of a paused runtime. It keeps the rules that an
-//! engine keeps: pings, limits, the server's own limit for silent sessions, and the age of a session before its grant.
+//! engine keeps: pings, limits, the server's own limit for silent sessions, the age of a session before its grant, and the
+//! delay for which a vacant key is left to others.
 
 use std::{
     collections::BTreeMap,
@@ -9,6 +10,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
+use super::work::AtWork;
 use crate::{
     Locks, LocksOptions, Mode,
     clock::{Clock, Moment},
@@ -40,7 +42,16 @@ struct State {
     terms: BTreeMap<Term, usize>,
     /// Whether nothing passes between a process and the server.
     cut: Vec<bool>,
-    waiting: Vec<(u64, FencedRequest)>,
+    waiting: Vec<Waiting>,
+    at_work: AtWork,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    session: u64,
+    request: FencedRequest,
+    /// Until when it leaves a vacant key to others; it does not queue meanwhile.
+    leaves_until: Option<Moment>,
 }
 
 #[derive(Debug)]
@@ -70,6 +81,8 @@ impl State {
         self.session(id).alive = false;
         if self.holder == Some(id) {
             self.holder = None;
+            let last = self.terms.keys().next_back().copied();
+            self.at_work.loses(last.expect("it was granted"));
         }
     }
 
@@ -130,17 +143,42 @@ impl State {
         let now = self.clock.now();
         // Those whose session is lost are answered by being dropped.
         let sessions = &self.sessions;
-        self.waiting.retain(|(id, request)| {
-            !request.reply.is_abandoned() && !sessions[usize::try_from(*id).unwrap()].health.is_lost()
-        });
-        if self.holder.is_some() {
-            return None;
+        let of = |waiting: &Waiting| &sessions[usize::try_from(waiting.session).unwrap()];
+        self.waiting
+            .retain(|waiting| !waiting.request.reply.is_abandoned() && !of(waiting).health.is_lost());
+        let cut = &self.cut;
+        let can_ask = |waiting: &Waiting| {
+            let session = of(waiting);
+            session.alive && !cut[session.process] && now.since(session.opened) >= TRUST
+        };
+        let mut may_have_it = None;
+        let is_vacant = self.holder.is_none();
+        for (at, waiting) in self.waiting.iter_mut().enumerate() {
+            if waiting.leaves_until.is_some() || !is_vacant || !can_ask(waiting) {
+                continue;
+            }
+            let delay = waiting.request.campaign_delay;
+            if delay.is_zero() {
+                may_have_it = Some(at);
+                break;
+            }
+            // It was granted the key, and has let it go again.
+            waiting.leaves_until = Some(now.after(delay));
         }
-        let at = self.waiting.iter().position(|(id, _)| {
-            let session = &self.sessions[usize::try_from(*id).unwrap()];
-            session.alive && !self.cut[session.process] && now.since(session.opened) >= TRUST
-        })?;
-        let (id, request) = self.waiting.remove(at);
+        let is_due = |waiting: &Waiting| waiting.leaves_until.is_some_and(|until| until <= now) && can_ask(waiting);
+        if may_have_it.is_none() && is_vacant {
+            may_have_it = self.waiting.iter().position(is_due);
+        }
+        let granted = may_have_it.map(|at| self.waiting.remove(at));
+        // The others have come in vain, and queue again.
+        let due: Vec<_> = self.waiting.extract_if(.., |waiting| is_due(waiting)).collect();
+        self.waiting.extend(due.into_iter().map(|waiting| Waiting {
+            leaves_until: None,
+            ..waiting
+        }));
+        let Waiting {
+            session: id, request, ..
+        } = granted?;
         self.holder = Some(id);
         let term = Term::new(1, self.terms.len() as u64);
         self.terms.insert(term, usize::try_from(id).unwrap());
@@ -160,6 +198,7 @@ impl World {
             terms: BTreeMap::new(),
             cut: vec![false; processes],
             waiting: Vec::new(),
+            at_work: AtWork::default(),
         };
         Self(Arc::new(Mutex::new(state)))
     }
@@ -203,17 +242,19 @@ impl World {
         let granted = state.grant();
         drop(state);
         if let Some((id, request, grant, release)) = granted {
-            tokio::spawn(self.clone().hold(id, release));
+            tokio::spawn(self.clone().hold(id, grant.term, release));
             request.reply.send(Ok(Some(grant)));
         }
     }
 
-    async fn hold(self, id: u64, mut release: FencedRelease) {
+    async fn hold(self, id: u64, term: Term, mut release: FencedRelease) {
         let asks = release.given_up().await;
         let held = {
             let mut state = self.state();
             let held = state.holder == Some(id) && !state.is_cut(id);
             if held {
+                let now = state.clock.now();
+                state.at_work.gives_up(term, now);
                 state.holder = None;
                 state.session(id).idle = true;
             } else {
@@ -225,6 +266,19 @@ impl World {
         if let Some(asks) = asks {
             let _ = asks.send(Ok(held));
         }
+    }
+
+    /// Looks at who is at work, or changes that.
+    pub(super) fn with_works<T>(&self, look: impl FnOnce(&mut AtWork, Moment) -> T) -> T {
+        let mut state = self.state();
+        let now = state.clock.now();
+        look(&mut state.at_work, now)
+    }
+
+    /// Whether a lock that was granted is not held any more.
+    pub(super) fn is_ended(&self, term: Term) -> bool {
+        let state = self.state();
+        state.holder.is_none() || state.terms.keys().next_back() != Some(&term)
     }
 
     /// Whether the leader of a term may believe in itself though another leads: its session was ended alone, and its
@@ -261,7 +315,11 @@ impl Engine for SimulatedEngine {
             return request.reply.send(Err(EngineError::new(EngineErrorKind::Unavailable)));
         }
         let session = state.take_session(self.process);
-        state.waiting.push((session, request));
+        state.waiting.push(Waiting {
+            session,
+            request,
+            leaves_until: None,
+        });
     }
 
     fn incumbent(&self, _: IncumbentRequest) {}

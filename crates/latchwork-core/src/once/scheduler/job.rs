@@ -1,22 +1,22 @@
 use std::{
     error::Error,
     fmt,
-    future::{Future, poll_fn},
+    future::Future,
     num::NonZeroU32,
-    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{Arc, Mutex},
-    task::Poll,
     time::{Duration, SystemTime},
 };
 
+use super::panics::caught;
 use crate::{
     key::Key,
     locks::lock,
     once::{OnceError, Schedule},
 };
 
-type Cause = Box<dyn Error + Send + Sync>;
+type Failure = dyn Error + Send + Sync;
+type Cause = Box<Failure>;
 type Work = dyn Fn(SystemTime) -> Pin<Box<dyn Future<Output = Result<(), Cause>> + Send>> + Send + Sync;
 
 /// A named job with its schedule.
@@ -73,9 +73,9 @@ impl Job {
     }
 
     /// Begins each run so much later at most, at random, so that not all jobs of all services begin at once. A run stays
-    /// before the next tick. Default: none.
-    pub const fn with_jitter(mut self, jitter: Duration) -> Self {
-        self.jitter = jitter;
+    /// before the next tick. Default: none; at most a day, and what is beyond is taken as that.
+    pub fn with_jitter(mut self, jitter: Duration) -> Self {
+        self.jitter = jitter.min(MAX_JITTER);
         self
     }
 
@@ -95,18 +95,15 @@ impl Job {
     }
 
     /// Does the work of one tick. A panic is an error like others.
-    pub(super) async fn work(&self, tick: SystemTime) -> Result<(), Cause> {
-        let panicked = || Err(Cause::from("the job has panicked"));
-        let Ok(mut work) = catch_unwind(AssertUnwindSafe(|| (self.work)(tick))) else {
-            return panicked();
-        };
-        poll_fn(|context| {
-            let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)));
-            polled.unwrap_or_else(|_| Poll::Ready(panicked()))
-        })
-        .await
+    pub(super) async fn work(&self, tick: SystemTime) -> Result<(), Arc<Failure>> {
+        let done = caught(async { (self.work)(tick).await }).await;
+        let done = done.unwrap_or_else(|| Err(Cause::from("the job has panicked")));
+        done.map_err(Arc::from)
     }
 }
+
+/// So that a tick and its delay are a moment that there is.
+const MAX_JITTER: Duration = Duration::from_secs(86_400);
 
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,20 +119,34 @@ impl fmt::Debug for Job {
 
 /// A job of a scheduler.
 #[derive(Debug)]
-pub(super) struct Planned {
+pub(in crate::once) struct Planned {
     pub(super) job: Job,
     pub(super) key: Key,
     failure: Mutex<Option<Arc<OnceError>>>,
+    error: Mutex<Option<Arc<Failure>>>,
 }
 
 impl Planned {
     pub(super) const fn new(job: Job, key: Key) -> Self {
-        let failure = Mutex::new(None);
-        Self { job, key, failure }
+        Self {
+            job,
+            key,
+            failure: Mutex::new(None),
+            error: Mutex::new(None),
+        }
     }
 
-    pub(super) fn failure(&self) -> Option<Arc<OnceError>> {
+    pub(in crate::once) fn failure(&self) -> Option<Arc<OnceError>> {
         lock(&self.failure).clone()
+    }
+
+    /// What the work has failed with when it was run here last.
+    pub(in crate::once) fn error(&self) -> Option<Arc<Failure>> {
+        lock(&self.error).clone()
+    }
+
+    pub(super) fn has_run(&self, error: Option<Arc<Failure>>) {
+        *lock(&self.error) = error;
     }
 
     pub(super) fn failed(&self, failure: Option<OnceError>) {

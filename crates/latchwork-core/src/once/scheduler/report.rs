@@ -1,4 +1,4 @@
-use std::{sync::Arc, time::SystemTime};
+use std::{error::Error, sync::Arc, time::SystemTime};
 
 use crate::once::{LastRun, OnceError};
 
@@ -12,6 +12,8 @@ pub struct JobReport {
     pub last: Option<LastRun>,
     /// When it is due next, without its jitter; `None` if never again.
     pub next: Option<SystemTime>,
+    /// What its work has failed with when this process ran it last; `None` if it has not, or never ran here.
+    pub error: Option<Arc<dyn Error + Send + Sync>>,
     /// Why this process could not run it when it was due last; `None` if it could, or another did.
     pub failure: Option<Arc<OnceError>>,
 }

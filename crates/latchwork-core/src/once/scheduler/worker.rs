@@ -10,7 +10,10 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::job::{Job, Missed, Planned};
+use super::{
+    job::{Job, Missed, Planned},
+    panics::caught,
+};
 use crate::{
     Locks, WallClock,
     once::{OnceError, Outcome, RunEnd, Skipped, TickAnswer, TickClaim, builder::allowed_ahead, ledger::Ledger},
@@ -34,8 +37,21 @@ impl Worker {
         }
     }
 
-    /// Runs until it is told to stop, or no tick ever comes again.
+    /// Runs until it is told to stop, or no tick ever comes again, whatever panics meanwhile: a clock, or an error that is
+    /// shown.
     pub(super) async fn run(self) {
+        let mut failures = 0;
+        while caught(self.run_ticks()).await.is_none() {
+            failures += 1;
+            let key = self.planned.key;
+            self.failed(OnceError::Panicked { key }, failures);
+            if !self.pauses(failures).await {
+                return;
+            }
+        }
+    }
+
+    async fn run_ticks(&self) {
         // The last tick that is seen to.
         let Some(mut last) = self.begin().await else {
             return;
@@ -188,25 +204,34 @@ impl Worker {
             once = once.with_max_run(max_run);
         }
         let work = async {
-            info!(target: "latchwork::once", job = %self.planned.key, "a job begins");
+            info!(target: "latchwork::once", job = job.name, "a job begins");
             job.work(tick).await
         };
-        let judge = |done: &Result<_, _>| if done.is_ok() { RunEnd::Done } else { RunEnd::Failed };
-        Ok(match once.run_and_judge(work, judge).await? {
-            Outcome::Ran(done) => {
-                if let Err(error) = done {
-                    let error: &dyn Error = &*error;
-                    warn!(target: "latchwork::once", job = %self.planned.key, error, "a job has failed");
+        // Told here, where it is known whatever becomes of the lock.
+        let judge = |done: &Result<(), Arc<dyn Error + Send + Sync>>| {
+            self.planned.has_run(done.as_ref().err().cloned());
+            match done {
+                Ok(()) => RunEnd::Done,
+                Err(error) => {
+                    let error: &dyn Error = &**error;
+                    warn!(target: "latchwork::once", job = job.name, error, "a job has failed");
+                    RunEnd::Failed
                 }
-                Outcome::Ran(())
             }
+        };
+        Ok(match once.run_and_judge(work, judge).await? {
+            Outcome::Ran(_) => Outcome::Ran(()),
             Outcome::Skipped(why) => Outcome::Skipped(why),
         })
     }
 
     fn failed(&self, error: OnceError, failures: u32) {
-        let shown: &dyn Error = &error;
-        warn!(target: "latchwork::once", job = %self.planned.key, failures, error = shown, "a job could not run");
+        let (job, shown): (_, &dyn Error) = (&self.job().name, &error);
+        if error.has_begun() {
+            warn!(target: "latchwork::once", job, error = shown, "a run of a job did not end in order");
+        } else {
+            warn!(target: "latchwork::once", job, failures, error = shown, "a job could not run");
+        }
         self.planned.failed(Some(error));
     }
 

@@ -15,7 +15,7 @@ use tokio::{
 
 use super::SECOND;
 use crate::{
-    AcquireError, Locks,
+    AcquireError, Locks, ReleaseError,
     engine::{Attempt, EngineError, EngineErrorKind},
     memory::MemoryServer,
     once::{OnceError, Outcome, Skipped},
@@ -183,6 +183,33 @@ fn without_a_runtime_the_lock_is_given_up_when_the_work_is_done() {
     let run = locks.once("job").with_hold_at_least(60 * SECOND).run(async { 7 });
     assert_eq!(Polled::new(run).ready().unwrap(), Outcome::Ran(7));
     assert_eq!(server.held(), 0);
+}
+
+/// Lets the work be done, and the server answer so when the lock is given up.
+async fn ends_with(answer: Result<bool, EngineErrorKind>) -> Result<Outcome<i32>, OnceError> {
+    let (engine, locks, _hand) = ScriptedEngine::new();
+    let mut run = Polled::new(locks.once("job").run(async { 7 }));
+    assert!(run.is_pending());
+    engine.grant(engine.asked(Attempt::Once { patient: false }));
+    assert!(run.is_pending());
+    engine.released().reply.send(answer.map_err(EngineError::new));
+    run.ready()
+}
+
+#[tokio::test]
+async fn a_lock_that_was_lost_unseen_is_told_though_the_work_is_done() {
+    assert_eq!(ends_with(Ok(true)).await.unwrap(), Outcome::Ran(7));
+    let error = ends_with(Ok(false)).await.unwrap_err();
+    assert!(
+        matches!(error, OnceError::Release(ReleaseError::Lost { .. })),
+        "{error}"
+    );
+    assert!(error.has_begun() && !error.is_outage());
+    let error = ends_with(Err(EngineErrorKind::ConnectionLost)).await.unwrap_err();
+    assert!(
+        matches!(error, OnceError::Release(ReleaseError::Unconfirmed { .. })),
+        "{error}"
+    );
 }
 
 #[tokio::test]

@@ -5,7 +5,10 @@ use std::{
     convert::Infallible,
     future::pending,
     num::NonZeroU32,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, SystemTime},
 };
 
@@ -130,6 +133,42 @@ async fn processes_with_skewed_clocks_run_each_tick_once_between_them() {
         "{minutes:?}"
     );
     assert_eq!(minutes, (0..=30).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_jitter_without_bounds_is_one_of_a_day_and_stays_before_the_next_tick() {
+    for missed in [Missed::Skip, Missed::RunOnce, all(3)] {
+        let world = World::new();
+        let job = world.job(MINUTE, Duration::ZERO).with_missed(missed);
+        let process = world.begin(job.with_jitter(Duration::MAX));
+        sleep(5 * MINUTE).await;
+        process.stop().await;
+        let minutes = world.minutes();
+        assert!(minutes.len() >= 4, "{missed:?}: {minutes:?}");
+        for (tick, began) in &*lock(&world.runs) {
+            assert!(began.duration_since(*tick).unwrap() <= MINUTE, "{missed:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scheduler_whose_clock_panics_tells_so_and_goes_on() {
+    let world = World::new();
+    let is_broken = Arc::new(AtomicBool::new(true));
+    let (clock, breaks) = (world.clock.clone(), Arc::clone(&is_broken));
+    let clock = WallClock::from_fn(move || {
+        assert!(!breaks.load(Ordering::Acquire), "a clock that panics");
+        clock.now()
+    });
+    let process = Process::new(world.scheduler(world.job(MINUTE, SECOND)).with_clock(clock));
+    sleep(SECOND).await;
+    let failure = process.scheduler.jobs()[0].failure().unwrap();
+    assert!(matches!(&*failure, OnceError::Panicked { .. }), "{failure}");
+    is_broken.store(false, Ordering::Release);
+    sleep(3 * MINUTE).await;
+    assert!(process.scheduler.jobs()[0].failure().is_none());
+    process.stop().await;
+    assert_eq!(world.minutes(), [0, 1, 2, 3]);
 }
 
 /// Runs noon's tick, and comes back when those of 1, 2 and 3 o'clock were missed.
@@ -296,6 +335,12 @@ async fn jobs_that_fail_or_panic_or_overrun_run_again_and_it_is_told() {
     }
     assert!(matches!(reports[2].failure.as_deref(), Some(OnceError::Overran { .. })));
     assert!(reports[0].failure.is_none());
+    let errors: Vec<_> = reports
+        .iter()
+        .map(|report| report.error.as_deref().map(ToString::to_string))
+        .collect();
+    let [no_paper, panicked] = ["no paper", "the job has panicked"].map(|error| Some(error.to_owned()));
+    assert_eq!(errors, [no_paper, panicked, None]);
     process.stop().await;
 }
 

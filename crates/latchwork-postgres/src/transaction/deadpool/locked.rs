@@ -22,6 +22,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// The body gets the transaction, with its locks held. It must leave COMMIT and ROLLBACK to the method, which finds out
 /// if it does not. For a savepoint it sends `SAVEPOINT`.
 ///
+/// Any error of the body will do. One that is no [`Error`](std::error::Error) itself, such as `anyhow::Error`, joins those of
+/// the transaction by [`LockedError::into_body`].
+///
 /// BEGIN travels with the first statement of the lock, and COMMIT with the question whether the transaction is alive:
 /// with a free lock there is no round trip more than without one.
 ///
