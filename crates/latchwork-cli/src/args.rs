@@ -1,6 +1,11 @@
 //! The command line.
 
-use std::{ffi::OsString, process::ExitCode, time::Duration};
+use std::{
+    ffi::OsString,
+    io::{self, Write as _},
+    process::ExitCode,
+    time::Duration,
+};
 
 use clap::{Parser, Subcommand};
 
@@ -48,7 +53,8 @@ pub(crate) fn refused(error: &clap::Error) -> ExitCode {
         return Status::SUCCESS.into();
     }
     let text = error.render().to_string();
-    eprint!("{}", without_secrets(text, std::env::args_os().skip(1)));
+    let text = without_secrets(text, std::env::args_os().skip(1));
+    let _ = io::stderr().write_all(text.as_bytes());
     Status::USAGE.into()
 }
 
@@ -65,14 +71,18 @@ fn without_secrets(mut text: String, arguments: impl Iterator<Item = OsString>) 
     text
 }
 
-/// Reads a time such as `90`, `1.5s`, `250ms` or `1h 30m`; a number alone is seconds.
+/// Reads a time such as `90`, `1.5s`, `250ms` or `1h 30m`; a number alone is seconds. More than ten years are ten years, which
+/// every clock can add.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok();
-    match seconds {
+    let time = match seconds {
         Some(seconds) => Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string()),
         None => humantime::parse_duration(text).map_err(|_| "write it as 90, 250ms, 30s, 5m or 1h30m".to_owned()),
-    }
+    };
+    Ok(time?.min(LONGEST))
 }
+
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);
 
 #[cfg(test)]
 mod tests {
@@ -120,6 +130,9 @@ mod tests {
             ("1.5", Duration::from_millis(1500)),
             ("250ms", Duration::from_millis(250)),
             ("1h30m", Duration::from_secs(5400)),
+            ("1e19", LONGEST),
+            ("10000000000000000000s", LONGEST),
+            ("500years", LONGEST),
         ];
         for (text, expected) in table {
             assert_eq!(duration(text), Ok(expected), "{text}");

@@ -1,15 +1,8 @@
 //! The command that is run: how it begins, is told of signals, and ends.
 
-use std::{
-    cell::Cell,
-    ffi::OsString,
-    io::{self, IsTerminal as _},
-    process::ExitStatus,
-    rc::Rc,
-    time::Duration,
-};
+use std::{ffi::OsString, fmt, process::ExitStatus, rc::Rc, time::Duration};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process, test_kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use std::os::unix::process::ExitStatusExt as _;
 use tokio::{
     process::Child,
@@ -18,6 +11,10 @@ use tokio::{
 
 use crate::{
     failure::{Failure, Status},
+    name::VARIABLES,
+    signals::Recipient,
+    terminal,
+    tree::{MARK, Mark, Tree, read_pid},
     watchdog::{Watchdog, cannot_run},
 };
 
@@ -28,35 +25,38 @@ pub(crate) struct Work {
     pub(crate) grace: Duration,
 }
 
-/// Whom signals go to.
+/// Whom signals go to: the command, and all that it has started.
 ///
-/// A command has a process group of its own, so that signals reach all that it has started. On a terminal it stays in
-/// ours instead: a group in the background may not read from the terminal, which sends its own signals to all of us.
+/// A command has a process group of its own. Under a terminal it stays in ours instead, which is a job of the shell with
+/// perhaps others in it: a group in the background may not read from the terminal, and to put the command's in the foreground
+/// would take the terminal from the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Group(Pid),
-    Process(Pid),
+    Tree(Tree),
 }
 
 impl Target {
     /// Passes a signal on that came to us.
     pub(crate) fn pass_on(self, signal: Signal) {
         match (self, signal) {
-            (Self::Group(_), Signal::TSTP) => {}
-            // Ctrl-Z has stopped it, but the lock can't wait for it.
-            (Self::Process(_), Signal::TSTP) => self.send(Signal::CONT),
+            // Ctrl-Z has stopped the whole job, but the lock can't wait for it.
+            (Self::Tree(_), Signal::TSTP) => terminal::go_on(),
+            (_, Signal::TSTP | Signal::TTIN | Signal::TTOU) => {}
             // The terminal has sent it to the command too.
-            (Self::Process(_), Signal::INT | Signal::QUIT | Signal::WINCH) => {}
+            (Self::Tree(_), Signal::INT | Signal::QUIT | Signal::WINCH) if terminal::is_ours() => {}
             _ => self.send(signal),
         }
     }
 
     /// Whoever has ended takes no signal.
     pub(crate) fn send(self, signal: Signal) {
-        let _ = match self {
-            Self::Group(pid) => kill_process_group(pid, signal),
-            Self::Process(pid) => kill_process(pid, signal),
-        };
+        match self {
+            Self::Group(pid) => {
+                let _ = kill_process_group(pid, signal);
+            }
+            Self::Tree(tree) => tree.send(signal),
+        }
     }
 
     /// Asks to end; who was stopped must go on to be able to.
@@ -66,11 +66,41 @@ impl Target {
     }
 
     pub(crate) fn is_gone(self) -> bool {
-        let found = match self {
-            Self::Group(pid) => test_kill_process_group(pid),
-            Self::Process(pid) => test_kill_process(pid),
-        };
-        found == Err(rustix::io::Errno::SRCH)
+        match self {
+            Self::Group(pid) => test_kill_process_group(pid) == Err(rustix::io::Errno::SRCH),
+            Self::Tree(tree) => tree.is_gone(),
+        }
+    }
+
+    /// After how long to look whether it is gone, of which nobody tells. For a tree that is a look at every process.
+    pub(crate) const fn look_again(self) -> Duration {
+        match self {
+            Self::Group(_) => Duration::from_millis(10),
+            Self::Tree(_) => Duration::from_millis(50),
+        }
+    }
+
+    /// Reads what `Display` writes.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        match text.split_once(' ')? {
+            ("group", pid) => read_pid(pid).map(Self::Group),
+            ("tree", tree) => Tree::read(tree).map(Self::Tree),
+            _ => None,
+        }
+    }
+
+    /// What a command with this process id is.
+    pub(crate) fn of(pid: Pid, mark: Option<Mark>) -> Self {
+        mark.map_or(Self::Group(pid), |mark| Self::Tree(Tree::of(pid, mark)))
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Group(pid) => write!(f, "group {}", pid.as_raw_pid()),
+            Self::Tree(tree) => write!(f, "tree {tree}"),
+        }
     }
 }
 
@@ -86,32 +116,29 @@ impl Work {
     }
 
     /// Starts the command, and makes it the target of signals.
-    pub(crate) fn start(
-        &self,
-        environment: &[(&str, String)],
-        signals: &Rc<Cell<Option<Target>>>,
-    ) -> Result<Running, Failure> {
+    pub(crate) fn start(&self, environment: &[(&str, String)], signals: &Rc<Recipient>) -> Result<Running, Failure> {
         let Some((program, arguments)) = self.command.split_first() else {
             return Err(Failure::usage("there is no command to run"));
         };
-        let on_terminal = io::stdin().is_terminal();
+        let mark = terminal::is_there().then(Mark::new);
         // Before the command, so that there is no moment at which nobody would end it.
-        let mut watchdog = Watchdog::start(self.grace)?;
-        let mut command = watchdog.command(program, on_terminal);
+        let watchdog = Watchdog::start(self.grace)?;
+        let mut command = watchdog.command(program, mark);
+        // Those of a run that this one is nested in say nothing of this lock.
+        for name in VARIABLES {
+            command.env_remove(name);
+        }
         command
             .args(arguments)
             .envs(environment.iter().map(|(name, value)| (name, value)));
-        if !on_terminal {
-            command.process_group(0);
-        }
+        match mark {
+            Some(mark) => command.env(MARK, mark.to_string()),
+            None => command.process_group(0),
+        };
         let child = command.spawn().map_err(|error| cannot_run(program, &error))?;
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let pid = pid.ok_or_else(|| Failure::new(Status::INTERNAL, "the command has no process id"))?;
-        let target = if on_terminal {
-            Target::Process(pid)
-        } else {
-            Target::Group(pid)
-        };
+        let target = Target::of(pid, mark);
         watchdog.watch(target);
         signals.set(Some(target));
         Ok(Running {
@@ -130,19 +157,22 @@ pub(crate) struct Running {
     target: Target,
     watchdog: Watchdog,
     grace: Duration,
-    signals: Rc<Cell<Option<Target>>>,
+    signals: Rc<Recipient>,
 }
 
 impl Running {
     /// Waits for its end. Has no effect if it is dropped before.
     pub(crate) async fn ended(&mut self) -> Result<Status, Failure> {
         let status = self.child.wait().await?;
-        self.signals.set(None);
-        self.watchdog.dismiss();
-        Ok(shell_status(status))
+        Ok(self.over(status))
     }
 
-    /// Asks it to end, with all of its group, and after the grace makes it.
+    /// Whether the watchdog has told the command to end, since this process stood still for too long.
+    pub(crate) fn was_given_up(&self) -> bool {
+        self.watchdog.has_acted()
+    }
+
+    /// Asks it to end, with all that it has started, and after the grace makes it.
     pub(crate) async fn stop(mut self) -> Result<Status, Failure> {
         let until = Instant::now() + self.grace;
         self.target.ask_to_end();
@@ -150,7 +180,7 @@ impl Running {
         let asked = timeout_at(until, async {
             let status = self.child.wait().await;
             while !self.target.is_gone() {
-                sleep(LOOK_AGAIN).await;
+                sleep(self.target.look_again()).await;
             }
             status
         });
@@ -161,9 +191,13 @@ impl Running {
                 self.child.wait().await?
             }
         };
+        Ok(self.over(status))
+    }
+
+    fn over(&mut self, status: ExitStatus) -> Status {
         self.signals.set(None);
         self.watchdog.dismiss();
-        Ok(shell_status(status))
+        shell_status(status)
     }
 }
 
@@ -174,6 +208,3 @@ fn shell_status(status: ExitStatus) -> Status {
         (None, None) => Status::INTERNAL,
     }
 }
-
-/// How often it is looked whether a group has ended, of which nobody tells.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(10);

@@ -10,6 +10,8 @@ use latchwork_core::{
 };
 use latchwork_postgres::{ConnectError, config::ConfigError, inspect::InspectError, schema::SchemaError};
 
+use crate::output::news;
+
 /// The exit status of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Status(u8);
@@ -78,7 +80,7 @@ impl Failure {
     /// Tells it on standard error, and gives the status to end with.
     pub(crate) fn report(self) -> Status {
         if !self.text.is_empty() {
-            eprintln!("latchwork: {}", self.text);
+            news(&self.text);
         }
         self.status
     }

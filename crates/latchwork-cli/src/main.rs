@@ -10,7 +10,9 @@ mod name;
 mod names;
 mod output;
 mod signals;
+mod terminal;
 mod tool;
+mod tree;
 mod watchdog;
 
 use std::process::ExitCode;

@@ -44,11 +44,7 @@ impl NamespaceArgs {
 
 impl NameArgs {
     pub(crate) fn key(&self) -> Result<Key, Failure> {
-        match self.compat {
-            Some(tool) => tool.key(&self.parts).map_err(Failure::usage),
-            None if self.raw => raw_key(&self.parts),
-            None => Ok(self.namespace.namespace()?.key_of(&texts(&self.parts))?),
-        }
+        key_of(&self.parts, &self.namespace, self.compat, self.raw)
     }
 
     /// What is done once under this name. The reports of it have the name, or the number of the key where it has parts.
@@ -76,11 +72,27 @@ impl NameArgs {
     }
 }
 
-pub(crate) fn texts(parts: &[String]) -> Vec<&str> {
-    parts.iter().map(String::as_str).collect()
+/// What a command may be told of its lock, by `run` and `elect`.
+pub(crate) const VARIABLES: [&str; 4] = ["LATCHWORK_NAME", "LATCHWORK_KEY", "LATCHWORK_TERM", "LATCHWORK_SLOT"];
+
+/// The key of a name in these parts, however they are meant.
+pub(crate) fn key_of(
+    parts: &[String],
+    namespace: &NamespaceArgs,
+    compat: Option<Tool>,
+    is_raw: bool,
+) -> Result<Key, Failure> {
+    match compat {
+        Some(tool) => tool.key(parts).map_err(Failure::usage),
+        None if is_raw => raw_key(parts),
+        None => {
+            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+            Ok(namespace.namespace()?.key_of(&parts)?)
+        }
+    }
 }
 
-pub(crate) fn raw_key(parts: &[String]) -> Result<Key, Failure> {
+fn raw_key(parts: &[String]) -> Result<Key, Failure> {
     raw(&parts.join(" ")).ok_or_else(|| {
         Failure::usage("a raw key is a number of 64 bits, a pair of two numbers of 32 bits, or classid/objid/objsubid")
     })

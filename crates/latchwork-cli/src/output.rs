@@ -6,11 +6,22 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use crate::failure::Failure;
+use crate::{failure::Failure, terminal};
 
 /// Writes a line.
 pub(crate) fn line(line: &dyn Display) -> Result<(), Failure> {
     Ok(writeln!(io::stdout().lock(), "{line}")?)
+}
+
+/// Tells people of something on standard error. Nobody may be there to read it any more, which is no reason to stop, and less
+/// than none to leave the command that runs to itself.
+pub(crate) fn news(news: &dyn Display) {
+    if terminal::stops_writers(io::stderr()) {
+        return;
+    }
+    // At once, so that lines of several processes do not mix.
+    let text = format!("latchwork: {news}\n");
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// A moment in UTC, as RFC 3339 has it.

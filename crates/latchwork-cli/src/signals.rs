@@ -1,16 +1,37 @@
 //! Signals that come to this process, and where they go.
 
-use std::{cell::Cell, fs, future::poll_fn, io, rc::Rc, task::Poll};
+use std::{cell::Cell, fs, future::poll_fn, io, rc::Rc, task::Poll, time::Duration};
 
 use rustix::process::Signal;
-use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+use tokio::{
+    signal::unix::{Signal as Stream, SignalKind, signal},
+    time::sleep,
+};
 
-use crate::child::Target;
+use crate::{child::Target, terminal};
 
 /// The signals that a command may get. While one runs they are passed on to it; else those that mean "end" end us.
 pub(crate) struct Signals {
     streams: Vec<(Signal, Stream)>,
-    target: Rc<Cell<Option<Target>>>,
+    recipient: Rc<Recipient>,
+}
+
+/// Who gets the signals, to be set by whoever starts a command.
+#[derive(Default)]
+pub(crate) struct Recipient {
+    target: Cell<Option<Target>>,
+    told_to_end: Cell<bool>,
+}
+
+impl Recipient {
+    pub(crate) fn set(&self, target: Option<Target>) {
+        self.target.set(target);
+    }
+
+    /// Whether a signal that means "end" was passed on: then nothing is to be started any more.
+    pub(crate) fn was_told_to_end(&self) -> bool {
+        self.told_to_end.get()
+    }
 }
 
 impl Signals {
@@ -25,22 +46,39 @@ impl Signals {
             .collect::<io::Result<_>>()?;
         Ok(Self {
             streams,
-            target: Rc::default(),
+            recipient: Rc::default(),
         })
     }
 
-    /// Where they go, to be set by whoever starts a command.
-    pub(crate) fn target(&self) -> Rc<Cell<Option<Target>>> {
-        Rc::clone(&self.target)
+    pub(crate) fn recipient(&self) -> Rc<Recipient> {
+        Rc::clone(&self.recipient)
     }
 
     /// Passes signals on, until one comes that ends this process because no command runs.
     pub(crate) async fn pass_on(&mut self) -> Signal {
+        let mut lacks_terminal = false;
         loop {
-            let signal = self.next().await;
-            match self.target.get() {
-                Some(target) => target.pass_on(signal),
-                None if ENDING.contains(&signal) => return signal,
+            let signal = tokio::select! {
+                signal = self.next() => signal,
+                () = sleep(LOOK_AGAIN), if lacks_terminal => {
+                    // A shell has nobody go on whose job it takes for one that runs, as ours does.
+                    if terminal::is_ours() {
+                        lacks_terminal = false;
+                        terminal::go_on();
+                    }
+                    continue;
+                }
+            };
+            let is_ending = ENDING.contains(&signal);
+            match self.recipient.target.get() {
+                Some(target) => {
+                    lacks_terminal |= matches!(signal, Signal::TTIN | Signal::TTOU);
+                    self.recipient
+                        .told_to_end
+                        .set(self.recipient.was_told_to_end() | is_ending);
+                    target.pass_on(signal);
+                }
+                None if is_ending => return signal,
                 None => {}
             }
         }
@@ -79,8 +117,14 @@ const TAKEN: &[Signal] = &[
     Signal::USR2,
     Signal::WINCH,
     Signal::CONT,
-    // Taken so that Ctrl-Z does not stop us: who stands still loses the lock.
+    // Taken so that neither Ctrl-Z stops us, nor a command in the background that wants the terminal: who stands still
+    // loses the lock.
     Signal::TSTP,
+    Signal::TTIN,
+    Signal::TTOU,
 ];
+
+/// How often it is looked whether the terminal is ours, for a command that waits for it.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 const ENDING: &[Signal] = &[Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM];

@@ -60,6 +60,7 @@ pub use builder::OnceBuilder;
 pub use error::{LedgerError, OnceError};
 pub use last_run::{LastRun, RunEnd};
 pub use outcome::{Outcome, Skipped};
+pub use run::Run;
 pub use schedule::{Schedule, ScheduleError};
 pub use scheduler::{Job, JobError, JobReport, Missed, Scheduler};
 pub(crate) use sql::record as record_statement;

@@ -121,8 +121,9 @@ impl Config {
 
     /// Reads the environment: `DATABASE_URL`, or else libpq's `PGHOST`, `PGHOSTADDR`, `PGPORT`, `PGUSER`,
     /// `PGPASSWORD`, `PGDATABASE`, `PGSSLMODE`, `PGSSLROOTCERT`, `PGSSLCERT`, `PGSSLKEY`, `PGSSLNEGOTIATION`,
-    /// `PGSSLSNI`, `PGAPPNAME`, `PGOPTIONS`, `PGCONNECT_TIMEOUT`, `PGTARGETSESSIONATTRS`, `PGLOADBALANCEHOSTS` and
-    /// `PGCHANNELBINDING`.
+    /// `PGSSLSNI`, `PGAPPNAME`, `PGOPTIONS`, `PGCONNECT_TIMEOUT`, `PGTARGETSESSIONATTRS`, `PGLOADBALANCEHOSTS`,
+    /// `PGCHANNELBINDING` and `PGGSSENCMODE`. Variables that would make it another connection, or guard it better, and that
+    /// are not supported are errors then, such as `PGSERVICE` and `PGREQUIREAUTH`.
     ///
     /// When neither names a password, it is looked up at each connect in the file of `PGPASSFILE`, or `~/.pgpass`.
     ///

@@ -69,16 +69,16 @@ impl BreakArgs {
     }
 
     fn may(&self, holders: &[Holder]) -> Result<bool, Failure> {
+        let nobody = || Failure::usage("there is nobody to ask; give --yes to end the sessions of the holders");
         if !io::stdin().is_terminal() {
-            return Err(Failure::usage(
-                "there is nobody to ask; give --yes to end the sessions of the holders",
-            ));
+            return Err(nobody());
         }
+        let mut question = String::new();
         for holder in holders {
-            eprintln!("{} is held {} by {}", self.name.shown(), holder.mode, shown(holder));
+            question += &format!("{} is held {} by {}\n", self.name.shown(), holder.mode, shown(holder));
         }
-        eprint!("End them, with all that they hold? [y/N] ");
-        io::stderr().flush()?;
+        question += "End them, with all that they hold? [y/N] ";
+        io::stderr().write_all(question.as_bytes()).map_err(|_| nobody())?;
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
         Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

@@ -4,7 +4,7 @@ mod judge;
 use std::time::Duration;
 
 use clap::Args;
-use latchwork_postgres::{Postgres, survey::Survey};
+use latchwork_postgres::Postgres;
 use serde_json::json;
 
 use self::finding::{Finding, Level};
@@ -35,20 +35,27 @@ impl DoctorArgs {
         let options = ConnectionArgs::options(&config, "latchwork doctor");
         let silence = options.timing.silence();
         let findings = match Postgres::connect(config, options).await {
-            Ok(postgres) => self.examine(&postgres, silence).await?,
+            Ok(postgres) => self.examine(&postgres, silence).await,
             Err(error) => vec![judge::refused(&error)],
         };
         self.show(&findings)
     }
 
-    async fn examine(&self, postgres: &Postgres, silence: Duration) -> Result<Vec<Finding>, Failure> {
-        let survey: Survey = postgres.survey().await?;
-        let mut findings = judge::judge(&survey, silence);
+    async fn examine(&self, postgres: &Postgres, silence: Duration) -> Vec<Finding> {
+        let mut findings = match postgres.survey().await {
+            Ok(survey) => judge::judge(&survey, silence),
+            // What is known by now is known all the same.
+            Err(error) => {
+                let mut findings: Vec<Finding> = postgres.server().iter().flat_map(judge::checked).collect();
+                findings.push(judge::not_examined(&error));
+                findings
+            }
+        };
         findings.push(match measure(postgres, TASKS, MEASURE_FOR).await {
             Ok(measured) => judge::throughput(measured.cycles_per_second, measured.tasks, self.rate),
             Err(error) => Finding::unfit("throughput", chain(&error), "see to the server, and examine it again"),
         });
-        Ok(findings)
+        findings
     }
 
     fn show(&self, findings: &[Finding]) -> Result<Status, Failure> {

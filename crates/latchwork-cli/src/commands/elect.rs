@@ -1,7 +1,7 @@
 use std::{
-    cell::Cell,
     convert::Infallible,
     ffi::OsString,
+    future::pending,
     rc::Rc,
     sync::Arc,
     time::{Duration, Instant},
@@ -13,17 +13,17 @@ use latchwork_core::{
     leader::{CancellationToken, Candidate, Incumbent, Leading},
 };
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::{sync::mpsc, time::sleep};
 
 use crate::{
     args::duration,
-    child::{Target, Work},
-    commands::run::GraceArgs,
+    child::Work,
+    commands::run::{GraceArgs, STOOD_STILL},
     connection::ConnectionArgs,
     failure::{Failure, Status, chain},
     name::NameArgs,
-    output::{line, time},
-    signals::Signals,
+    output::{self, line, time},
+    signals::{Recipient, Signals},
 };
 
 /// Runs a command while this process leads, or tells who does
@@ -32,7 +32,8 @@ use crate::{
 /// LATCHWORK_TERM in its environment: the term is a number that grows with each leader.
 ///
 /// When the leadership is lost the command gets SIGTERM, after --grace SIGKILL, and runs again once this process leads
-/// again. When it ends by itself, so does this process, with its status.
+/// again. When it ends by itself, so does this process, with its status; also when it ends after a HUP, INT, QUIT or TERM that
+/// this process has passed on to it.
 #[derive(Debug, Args)]
 pub(crate) struct ElectArgs {
     #[command(flatten)]
@@ -66,7 +67,7 @@ impl ElectArgs {
             return self.observe(&locks).await;
         }
         let mut signals = Signals::take()?;
-        let target = signals.target();
+        let recipient = signals.recipient();
         let work = Work {
             command: self.command.clone(),
             grace: self.grace.grace,
@@ -75,9 +76,11 @@ impl ElectArgs {
             let locks = connection.connect(&work.program()).await?.locks();
             let leader = locks.leader(self.name.key()?);
             let candidate = leader.with_campaign_delay(self.delay.unwrap_or_default()).campaign()?;
+            let (last, mut last_ended) = mpsc::channel(1);
             let led = tokio::select! {
                 biased;
-                led = candidate.run(|leading, cancel| self.lead(&work, leading, cancel, &target)) => led,
+                led = candidate.run(|leading, cancel| self.lead(&work, &candidate, leading, cancel, &recipient, &last)) => led,
+                led = last_ended.recv() => led,
                 never = self.tell_failures(&candidate) => match never {},
             };
             candidate.shutdown().await;
@@ -95,9 +98,28 @@ impl ElectArgs {
     async fn lead(
         &self,
         work: &Work,
+        candidate: &Candidate,
         leading: Leading,
         cancel: CancellationToken,
-        signals: &Rc<Cell<Option<Target>>>,
+        signals: &Rc<Recipient>,
+        last: &mpsc::Sender<Result<Status, Failure>>,
+    ) -> Result<Status, Failure> {
+        let ended = self.work(work, candidate, leading, cancel, signals).await;
+        if signals.was_told_to_end() {
+            // Not as the value of this work: after a loss that would count for nothing, and the command would run again.
+            let _ = last.try_send(ended);
+            return pending().await;
+        }
+        ended
+    }
+
+    async fn work(
+        &self,
+        work: &Work,
+        candidate: &Candidate,
+        leading: Leading,
+        cancel: CancellationToken,
+        signals: &Rc<Recipient>,
     ) -> Result<Status, Failure> {
         let (name, term) = (self.name.shown(), leading.term());
         self.tell(&format!("leads {name} in term {term}"));
@@ -106,7 +128,14 @@ impl ElectArgs {
         let mut running = work.start(&environment, signals)?;
         tokio::select! {
             biased;
-            status = running.ended() => status,
+            status = running.ended() => {
+                if running.was_given_up() {
+                    self.tell(STOOD_STILL);
+                    // By the call itself: so the command runs again once this process leads again.
+                    drop(candidate.resign());
+                }
+                status
+            }
             () = cancel.cancelled() => {
                 self.tell(&format!("leads {name} no more; the command is told to end"));
                 running.stop().await
@@ -145,7 +174,7 @@ impl ElectArgs {
 
     fn tell(&self, news: &str) {
         if !self.quiet {
-            eprintln!("latchwork: {news}");
+            output::news(&news);
         }
     }
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{
     failure::{Failure, Status},
-    name::{NamespaceArgs, raw_key, texts},
+    name::{NamespaceArgs, key_of},
     output::line,
     tool::Tool,
 };
@@ -58,27 +58,23 @@ impl KeyArgs {
     }
 
     fn keys(&self) -> Result<Vec<Shown>, Failure> {
-        if self.raw {
-            let (key, sql) = (raw_key(&self.parts)?, None);
-            return Ok(vec![Shown { tool: None, key, sql }]);
-        }
         if self.compat.is_empty() {
-            let namespace = self.namespace.namespace()?;
-            let parts = texts(&self.parts);
-            let key = namespace.key_of(&parts)?;
-            let sql: Vec<SqlPart<'_>> = parts.into_iter().map(SqlPart::Text).collect();
-            let sql = Some(namespace.sql(&sql)?);
-            return Ok(vec![Shown { tool: None, key, sql }]);
+            return Ok(vec![self.key_of(None)?]);
         }
-        self.compat.iter().map(|tool| self.key_of(*tool)).collect()
+        self.compat.iter().map(|tool| self.key_of(Some(*tool))).collect()
     }
 
-    fn key_of(&self, tool: Tool) -> Result<Shown, Failure> {
-        Ok(Shown {
-            tool: Some(tool),
-            key: tool.key(&self.parts).map_err(Failure::usage)?,
-            sql: tool.sql(&self.parts),
-        })
+    fn key_of(&self, tool: Option<Tool>) -> Result<Shown, Failure> {
+        let key = key_of(&self.parts, &self.namespace, tool, self.raw)?;
+        let sql = match tool {
+            Some(tool) => tool.sql(&self.parts),
+            None if self.raw => None,
+            None => {
+                let parts: Vec<SqlPart<'_>> = self.parts.iter().map(|part| SqlPart::Text(part)).collect();
+                Some(self.namespace.namespace()?.sql(&parts)?)
+            }
+        };
+        Ok(Shown { tool, key, sql })
     }
 }
 

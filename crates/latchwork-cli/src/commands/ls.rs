@@ -16,10 +16,10 @@ use tokio::time::sleep;
 use crate::{
     args::duration,
     connection::ConnectionArgs,
-    failure::{Failure, Status},
-    name::{NamespaceArgs, raw_key, texts},
+    failure::{Failure, Status, chain},
+    name::{NamespaceArgs, key_of},
     names::Names,
-    output::{ago, line, printable, short, table, time},
+    output::{ago, line, news, printable, short, table, time},
     tool::Tool,
 };
 
@@ -45,7 +45,7 @@ pub(crate) struct LsArgs {
     /// A file with names to show in place of numbers: NAME or NAMESPACE:NAME, a line each
     #[arg(long, value_name = "FILE", env = "LATCHWORK_NAMES")]
     names: Option<PathBuf>,
-    /// Shows it again and again
+    /// Shows it again and again, also after an outage of the server
     #[arg(long, short)]
     watch: bool,
     /// How often, with --watch
@@ -63,8 +63,22 @@ impl LsArgs {
         if let Some(server) = postgres.server().filter(|_| self.key.is_empty()) {
             names.add_migrations(&server.database);
         }
+        let (mut has_shown, mut is_away) = (false, false);
         loop {
-            let mut seen = postgres.inspect(&Registry::new()).await?;
+            let mut seen = match postgres.inspect(&Registry::new()).await {
+                Ok(seen) => seen,
+                // Once for each outage. Whoever watches wants to see the end of it.
+                Err(error) if self.watch && has_shown => {
+                    if !is_away {
+                        news(&format_args!("{}; looking again", chain(&error)));
+                    }
+                    is_away = true;
+                    sleep(self.every).await;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            (has_shown, is_away) = (true, false);
             for holder in &seen.holders {
                 names.learn(holder.key);
             }
@@ -96,11 +110,7 @@ impl LsArgs {
             }
             return Ok(names);
         }
-        let key = match self.compat {
-            Some(tool) => tool.key(&self.key).map_err(Failure::usage)?,
-            None if self.raw => raw_key(&self.key)?,
-            None => self.namespace.namespace()?.key_of(&texts(&self.key))?,
-        };
+        let key = key_of(&self.key, &self.namespace, self.compat, self.raw)?;
         names.add(key, &self.key.join("/"));
         Ok(names)
     }

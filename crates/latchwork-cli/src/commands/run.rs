@@ -1,6 +1,6 @@
 mod once;
 
-use std::{ffi::OsString, future::Future, pin::Pin, time::Duration};
+use std::{cell::Cell, ffi::OsString, future::Future, pin::Pin, time::Duration};
 
 use clap::Args;
 use latchwork_core::{AcquireError, Guard, Key, Locks, Permit, ReleaseError, fence::FencedGuard, slots::MAX_SLOTS};
@@ -11,10 +11,11 @@ use once::OnceArgs;
 
 use crate::{
     args::duration,
-    child::Work,
+    child::{Running, Work},
     connection::ConnectionArgs,
     failure::{Failure, Status},
     name::NameArgs,
+    output::news,
     signals::Signals,
 };
 
@@ -32,7 +33,7 @@ pub(crate) struct RunArgs {
     name: NameArgs,
     /// Ends with 75 at once if others hold the lock
     #[arg(long = "try", conflicts_with = "wait")]
-    once: bool,
+    try_only: bool,
     /// Ends with 75 if others hold the lock for all of this time, such as 30s or 5m
     #[arg(long, value_name = "DUR", value_parser = duration)]
     wait: Option<Duration>,
@@ -44,13 +45,13 @@ pub(crate) struct RunArgs {
     slots: Option<u32>,
     /// Takes the lock fenced, on a connection that is 5 s old, and gives the command its term: a number that grows with
     /// each holder, so that what the command writes to can refuse the last one
-    #[arg(long, conflicts_with_all = ["once", "slots"])]
+    #[arg(long, conflicts_with_all = ["try_only", "slots"])]
     fenced: bool,
     /// Stops the command after this time, with SIGTERM, and after --grace with SIGKILL
     #[arg(long, value_name = "DUR", value_parser = duration)]
     max_run: Option<Duration>,
     #[command(flatten)]
-    once_args: OnceArgs,
+    once: OnceArgs,
     #[command(flatten)]
     grace: GraceArgs,
     /// Says nothing when others hold the lock
@@ -73,47 +74,66 @@ pub(crate) struct GraceArgs {
 impl RunArgs {
     pub(crate) async fn perform(self, connection: &ConnectionArgs) -> Result<Status, Failure> {
         let mut signals = Signals::take()?;
-        let target = signals.target();
+        let recipient = signals.recipient();
         let key = self.name.key()?;
-        let tick = self.once_args.tick()?;
+        let tick = self.once.tick()?;
         let work = Work {
             command: self.command.clone(),
             grace: self.grace.grace,
         };
+        // Who is told to end while the lock is still to be given up has the command's status all the same.
+        let over = Cell::new(None);
         let ran = async {
             let locks = self.connect(connection, &work.program()).await?;
-            if self.once_args.is_given() {
-                return self.run_once(&locks, key, &tick, &work, &target).await;
+            if self.once.is_given() {
+                return self.run_once(&locks, key, &tick, &work, &recipient, &over).await;
             }
             let Some(held) = self.acquire(&locks, key).await? else {
                 return Ok(self.busy());
             };
-            let mut running = work.start(&self.environment(&held), &target)?;
-            tokio::select! {
-                biased;
-                status = running.ended() => {
-                    let status = status?;
-                    held.release().await?;
-                    Ok(status)
-                }
-                () = held.lost() => {
-                    eprintln!("latchwork: the lock {} was lost; the command is told to end", self.name.shown());
+            let mut running = work.start(&self.environment(&held), &recipient)?;
+            let status = match self.watch(&mut running, held.lost()).await? {
+                Watched::Ended(status) => status,
+                // The lock is held while it is stopped.
+                Watched::Overran => running.stop().await?,
+                Watched::Lost => {
                     running.stop().await?;
-                    Ok(Status::LOST)
+                    return Ok(Status::LOST);
                 }
-                limit = elapsed(self.max_run) => {
-                    eprintln!("latchwork: the command has run for {limit:?}; it is told to end");
-                    // The lock is held while it does.
-                    let status = running.stop().await?;
-                    held.release().await?;
-                    Ok(status)
-                }
-            }
+                Watched::GivenUp => return Ok(Status::LOST),
+            };
+            over.set(Some(status));
+            held.release().await?;
+            Ok(status)
         };
         tokio::select! {
             biased;
             ran = ran => ran,
-            signal = signals.pass_on() => Ok(Status::of_signal(signal.as_raw())),
+            signal = signals.pass_on() => Ok(over.get().unwrap_or_else(|| Status::of_signal(signal.as_raw()))),
+        }
+    }
+
+    /// Waits until the command ends, or is to be told to.
+    async fn watch(&self, running: &mut Running, lost: impl Future<Output = ()>) -> Result<Watched, Failure> {
+        let name = self.name.shown();
+        tokio::select! {
+            biased;
+            status = running.ended() => {
+                let status = status?;
+                if running.was_given_up() {
+                    news(&STOOD_STILL);
+                    return Ok(Watched::GivenUp);
+                }
+                Ok(Watched::Ended(status))
+            }
+            () = lost => {
+                news(&format_args!("the lock {name} was lost; the command is told to end"));
+                Ok(Watched::Lost)
+            }
+            limit = elapsed(self.max_run) => {
+                news(&format_args!("the command has run for {limit:?}; it is told to end"));
+                Ok(Watched::Overran)
+            }
         }
     }
 
@@ -125,7 +145,7 @@ impl RunArgs {
     }
 
     async fn acquire(&self, locks: &Locks, key: Key) -> Result<Option<Held>, Failure> {
-        let limit = if self.once { Some(Duration::ZERO) } else { self.wait };
+        let limit = if self.try_only { Some(Duration::ZERO) } else { self.wait };
         let acquired = if let Some(slots) = self.slots {
             let acquire = locks.slots(key, slots)?.acquire();
             let permit = match limit {
@@ -168,10 +188,8 @@ impl RunArgs {
             } else {
                 "the lock"
             };
-            eprintln!(
-                "latchwork: others hold {what} {}; the command was not run",
-                self.name.shown()
-            );
+            let name = self.name.shown();
+            news(&format_args!("others hold {what} {name}; the command was not run"));
         }
         Status::BUSY
     }
@@ -186,6 +204,20 @@ impl RunArgs {
         environment
     }
 }
+
+/// What has become of a command.
+enum Watched {
+    Ended(Status),
+    /// It has ended, because the watchdog has told it to.
+    GivenUp,
+    /// It is to be stopped: its lock was lost.
+    Lost,
+    /// It is to be stopped: it has run for as long as it may.
+    Overran,
+}
+
+pub(crate) const STOOD_STILL: &str =
+    "this process stood still for longer than its lock can be trusted, so its watchdog has told the command to end";
 
 /// What the command runs under.
 enum Held {

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use latchwork_harness::{Cluster, Process, Signal, StopMode};
 
-use crate::support::{ends, exit_status, latchwork, stdout};
+use crate::support::{END_HOLDERS, ends, exit_status, latchwork, stdout};
 
 const LEAD: &str = "echo leads $LATCHWORK_TERM $$; while :; do sleep 0.05; done";
 
@@ -90,6 +90,55 @@ fn observers_are_told_of_each_change() {
     leader.signal(Signal::TERM);
     let third = observer.next_line().unwrap().unwrap();
     assert!(third.contains("\"leader\":null"), "{third}");
+}
+
+/// Ends with the second time that it is told to.
+const DRAIN: &str = "n=0; trap 'n=$((n + 1)); echo told $n; [ $n -lt 2 ] || exit 9' TERM; echo leads $$; \
+     while :; do sleep 0.05; done";
+
+#[test]
+fn one_that_was_told_to_end_does_not_run_its_command_again_after_a_loss() {
+    let cluster = Cluster::start().unwrap();
+    let arguments = ["elect", "drains", "--", "/bin/sh", "-c", DRAIN];
+    let lose = || cluster.psql(END_HOLDERS).map(drop).unwrap();
+    for signal_first in [true, false] {
+        let mut process = Process::spawn(latchwork(&cluster.url(), &arguments).stderr(Stdio::null())).unwrap();
+        process.wait_for_line("leads ").unwrap();
+        if signal_first {
+            process.signal(Signal::TERM);
+            process.wait_for_line("told 1").unwrap();
+            lose();
+        } else {
+            lose();
+            process.wait_for_line("told 1").unwrap();
+            process.signal(Signal::TERM);
+        }
+        process.wait_for_line("told 2").unwrap();
+        assert_eq!(exit_status(&mut process), 9);
+        assert_eq!(process.next_line().unwrap(), None, "nothing runs any more");
+    }
+}
+
+#[test]
+fn an_observer_that_can_not_ask_ends_with_69() {
+    let cluster = Cluster::start().unwrap();
+    // Connected it is, but may not look at the sessions.
+    cluster.psql("CREATE ROLE shop LOGIN").unwrap();
+    cluster
+        .psql("REVOKE SELECT ON pg_catalog.pg_stat_activity FROM PUBLIC")
+        .unwrap();
+    let url = cluster.url_for("shop", "postgres");
+    let ran = latchwork(&url, &["run", "--try", "billing", "--", "true"])
+        .status()
+        .unwrap();
+    assert!(ran.success());
+    let output = latchwork(&url, &["elect", "--observe", "--once", "billing"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("pg_stat_activity"), "{said}");
 }
 
 /// A candidate whose standard error is read as its output is.

@@ -1,7 +1,12 @@
 //! What `ls` shows and what `break` ends.
 
+use std::{
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+};
+
 use latchwork_core::shards::ShardEvent;
-use latchwork_harness::{Cluster, Process, wait_until};
+use latchwork_harness::{Cluster, Process, Signal, StopMode, wait_until};
 use latchwork_postgres::{Config, Postgres, PostgresOptions};
 
 use crate::support::{PATIENCE, exit_status, held, latchwork, start, stdout};
@@ -146,6 +151,31 @@ fn a_watch_shows_it_again() {
     watch.wait_for_line("nobody").unwrap();
     let _holder = start(&cluster, &["run", "--raw", "4712"], "echo ready; exec sleep 60");
     watch.wait_for_line("4712 ").unwrap();
+}
+
+#[test]
+fn a_watch_outlives_an_outage_and_tells_of_it_once() {
+    let cluster = Cluster::start().unwrap();
+    let arguments = ["ls", "--watch", "--every", "50ms"];
+    let mut command = latchwork(&cluster.url(), &arguments);
+    let mut watch = Process::spawn(command.stderr(Stdio::piped())).unwrap();
+    let mut told = BufReader::new(watch.child_mut().stderr.take().unwrap()).lines();
+    watch.wait_for_line("nobody").unwrap();
+    cluster.stop(StopMode::Fast).unwrap();
+    let line = told.next().unwrap().unwrap();
+    assert!(
+        line.starts_with("latchwork: ") && line.ends_with("looking again"),
+        "{line}"
+    );
+    cluster.restart(StopMode::Fast).unwrap();
+    let _holder = start(&cluster, &["run", "--raw", "4713"], "echo ready; exec sleep 60");
+    watch.wait_for_line("4713 ").unwrap();
+    watch.signal(Signal::KILL);
+    assert!(told.next().is_none());
+    // Where there was nothing to see yet it is an error.
+    cluster.stop(StopMode::Fast).unwrap();
+    let watch = latchwork(&cluster.url(), &arguments).status().unwrap();
+    assert_eq!(watch.code(), Some(69));
 }
 
 #[test]

@@ -2,10 +2,7 @@
 
 use latchwork_harness::{Cluster, Process, StopMode, wait_until};
 
-use crate::support::{PATIENCE, ends, exit_status, held, is_alive, latchwork, start};
-
-const END_HOLDERS: &str = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT DISTINCT pid FROM pg_locks \
-     WHERE locktype = 'advisory' AND granted) AS holders";
+use crate::support::{END_HOLDERS, PATIENCE, ends, exit_status, held, is_alive, latchwork, start};
 
 #[test]
 fn a_session_that_is_ended_ends_the_command_with_74() {
@@ -74,4 +71,55 @@ fn a_lock_that_is_lost_behind_the_back_of_a_short_command_is_told() {
     let arguments = ["run", "behind", "--", "/bin/sh", "-c", &script, "sh", &url];
     let output = latchwork(&url, &arguments).output().unwrap();
     assert_eq!(output.status.code(), Some(74), "{output:?}");
+}
+
+#[test]
+fn whether_anybody_reads_what_it_says_makes_no_difference() {
+    let cluster = Cluster::start().unwrap();
+    let unread = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        writer
+    };
+    for (arguments, status) in [
+        (&["run", "--max-run", "200ms", "unread"][..], 143),
+        (&["run", "unread"], 74),
+        (&["run", "--hold-at-least", "1ms", "unread"], 74),
+        (&["elect", "unread"], 143),
+    ] {
+        let mut arguments = arguments.to_vec();
+        arguments.extend(["--", "/bin/sh", "-c", "echo ready $$; exec sleep 60"]);
+        let mut command = latchwork(&cluster.url(), &arguments);
+        let mut process = Process::spawn(command.stderr(unread())).unwrap();
+        let child = process.wait_for_line("ready ").unwrap();
+        if status == 74 || arguments[0] == "elect" {
+            cluster.psql(END_HOLDERS).unwrap();
+        }
+        if arguments[0] == "elect" {
+            process.wait_for_line("ready ").unwrap();
+            process.signal(latchwork_harness::Signal::TERM);
+        }
+        assert_eq!(exit_status(&mut process), status, "{arguments:?}");
+        assert!(!is_alive(&child), "{arguments:?}");
+    }
+    let mut command = latchwork(&cluster.url(), &["run", "--no-such", "x"]);
+    assert_eq!(command.stderr(unread()).status().unwrap().code(), Some(64));
+    let mut command = latchwork(&cluster.url(), &["ls"]);
+    assert_eq!(command.stdout(unread()).status().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_loss_while_the_command_is_stopped_for_another_reason_is_told_when_it_has_ended() {
+    let cluster = Cluster::start().unwrap();
+    for arguments in [&["run"][..], &["run", "--hold-at-least", "1ms"]] {
+        let mut arguments = arguments.to_vec();
+        arguments.extend(["--max-run", "200ms", "slow"]);
+        let script = "trap 'echo told; sleep 1; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
+        let mut process = start(&cluster, &arguments, script);
+        process.wait_for_line("told").unwrap();
+        cluster.psql(END_HOLDERS).unwrap();
+        // Its output has ended, so the command has, before `latchwork`.
+        assert_eq!(process.next_line().unwrap(), None);
+        assert_eq!(exit_status(&mut process), 74, "{arguments:?}");
+    }
 }

@@ -10,4 +10,6 @@ mod once;
 mod running;
 mod servers;
 mod signals;
+mod standing_still;
 mod support;
+mod terminals;

@@ -37,6 +37,40 @@ fn the_command_has_the_lock_and_knows_its_name_and_key() {
 }
 
 #[test]
+fn a_run_inside_another_knows_nothing_of_the_other_ones_lock() {
+    let script = "echo $LATCHWORK_NAME ${LATCHWORK_TERM-none} ${LATCHWORK_SLOT-none}";
+    let program = env!("CARGO_BIN_EXE_latchwork");
+    let inner = [program, "run", "inner", "--", "/bin/sh", "-c", script];
+    for outer in [&["--fenced", "outer"][..], &["--slots", "1", "outer slot"]] {
+        let output = run(&[&["run"], outer, &["--"], &inner[..]].concat());
+        assert_eq!(stdout(&output), "inner none none\n", "{outer:?}");
+    }
+}
+
+#[test]
+fn times_without_end_are_no_accident() {
+    let times = [
+        "--grace",
+        "1e19",
+        "--wait",
+        "10000000000000000000s",
+        "--max-run",
+        "1e19",
+        "long",
+    ];
+    assert_eq!(status(&[&["run"], &times[..], &["--", "true"]].concat()), 0);
+    // Nor an end at once, for who is to be given time.
+    let mut process = start(
+        cluster(),
+        &["run", "--grace", "1e19", "patient"],
+        "trap 'echo told; sleep 0.5; echo tidy; exit 0' TERM; echo ready; while :; do sleep 0.05; done",
+    );
+    process.signal(latchwork_harness::Signal::KILL);
+    process.wait_for_line("told").unwrap();
+    process.wait_for_line("tidy").unwrap();
+}
+
+#[test]
 fn the_lock_is_held_while_the_command_runs_and_no_longer() {
     let cluster = Cluster::start().unwrap();
     let mut process = start(&cluster, &["run", "alone"], "echo ready; exec sleep 60");
@@ -227,6 +261,43 @@ fn a_password_may_be_in_the_environment_or_in_the_password_file() {
     let found = status(without_database(&arguments).env("PGPASSFILE", &file));
     std::fs::remove_file(&file).unwrap();
     assert_eq!(found, Some(0));
+
+    let home = std::env::temp_dir().join(format!("latchwork-cli-home-{}", std::process::id()));
+    std::fs::create_dir(&home).unwrap();
+    let file = home.join(".pgpass");
+    std::fs::write(&file, "*:*:*:shop:hunter2\n").unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let found = status(without_database(&arguments).env("HOME", &home));
+    std::fs::remove_dir_all(&home).unwrap();
+    assert_eq!(found, Some(0));
+}
+
+#[test]
+fn the_database_may_be_named_by_the_variables_of_libpq() {
+    let cluster = Cluster::start().unwrap();
+    cluster.psql("CREATE ROLE shop LOGIN").unwrap();
+    cluster.psql("CREATE DATABASE orders").unwrap();
+    let named = |database: &str| {
+        let script = "echo ready; exec sleep 60";
+        let mut command = without_database(&["run", "--try", "libpq", "--", "/bin/sh", "-c", script]);
+        command
+            .env("PGHOST", cluster.host())
+            .env("PGPORT", cluster.port().to_string())
+            .env("PGUSER", "shop")
+            .env("PGDATABASE", database);
+        command
+    };
+    let mut held = latchwork_harness::Process::spawn(&mut named("orders")).unwrap();
+    held.wait_for_line("ready").unwrap();
+    let whose = "SELECT usename || ' in ' || datname FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid) \
+         WHERE l.locktype = 'advisory' AND granted";
+    assert_eq!(cluster.psql(whose).unwrap(), "shop in orders");
+
+    // Not what is connected to, but what is said of it.
+    let output = named("orders").env("PGSERVICE", "orders").output().unwrap();
+    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("PGSERVICE") && said.contains("write out"), "{said}");
 }
 
 #[test]

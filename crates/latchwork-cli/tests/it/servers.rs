@@ -108,6 +108,29 @@ fn a_standby_is_unfit_and_so_is_a_server_that_is_not_there() {
 }
 
 #[test]
+fn what_was_found_out_before_an_examination_failed_is_told() {
+    let cluster = Cluster::start().unwrap();
+    cluster.psql("CREATE ROLE shop LOGIN").unwrap();
+    cluster
+        .psql("REVOKE SELECT ON pg_catalog.pg_stat_activity FROM PUBLIC")
+        .unwrap();
+    let (status, text) = doctor(&cluster.url_for("shop", "postgres"), &[]);
+    assert_eq!(status, Some(2), "{text}");
+    for line in [
+        "ok       version",
+        "ok       primary",
+        "ok       pooler",
+        "ok       exclusion",
+        "UNFIT    survey",
+        "ok       throughput",
+    ] {
+        assert!(text.lines().any(|shown| shown.starts_with(line)), "{line}: {text}");
+    }
+    assert!(text.contains("permission denied"), "{text}");
+    assert!(text.trim_end().ends_with("is not fit for locks."), "{text}");
+}
+
+#[test]
 fn the_tables_are_printed_installed_and_checked() {
     let cluster = Cluster::start().unwrap();
     let status = |verb: &str| {

@@ -1,14 +1,13 @@
 //! Signals to `latchwork`, and the end of `latchwork` itself.
 
 use std::{
-    os::unix::process::CommandExt as _,
     process::{Command, Stdio},
     time::Duration,
 };
 
 use latchwork_harness::{Cluster, Process, Signal, wait_until};
 
-use crate::support::{PATIENCE, cluster, ends, exit_status, held, is_alive, latchwork, start};
+use crate::support::{PATIENCE, children_of, cluster, ends, exit_status, held, is_alive, latchwork, start, state};
 
 #[test]
 fn signals_reach_the_command() {
@@ -20,6 +19,7 @@ fn signals_reach_the_command() {
         (Signal::USR1, "USR1", 15),
         (Signal::USR2, "USR2", 16),
         (Signal::WINCH, "WINCH", 17),
+        (Signal::CONT, "CONT", 18),
     ] {
         let script = format!("trap 'exit {status}' {name}; echo ready; while :; do sleep 0.05; done");
         let mut process = start(cluster(), &["run", &format!("signal {name}")], &script);
@@ -76,9 +76,9 @@ fn one_who_waits_for_the_lock_ends_with_a_signal() {
 fn under_nohup_the_command_ignores_a_hangup_too() {
     let script = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done";
     let program = env!("CARGO_BIN_EXE_latchwork");
-    let mut command = Command::new("nohup");
+    let mut command = Command::new("setsid");
     command
-        .args([program, "run", "nohup", "--", "/bin/sh", "-c", script])
+        .args(["nohup", program, "run", "nohup", "--", "/bin/sh", "-c", script])
         .env("DATABASE_URL", cluster().url())
         .stdin(Stdio::null());
     let mut process = Process::spawn(&mut command).unwrap();
@@ -90,11 +90,36 @@ fn under_nohup_the_command_ignores_a_hangup_too() {
 }
 
 #[test]
-fn one_that_is_stopped_from_a_terminal_keeps_its_lock() {
-    let mut process = start(cluster(), &["run", "ctrl-z"], "echo ready; exec sleep 60");
-    process.signal(Signal::TSTP);
+fn what_stops_others_stops_neither_latchwork_nor_its_command() {
+    let cluster = Cluster::start().unwrap();
+    let mut process = start(
+        &cluster,
+        &["run", "ctrl-z"],
+        "trap 'echo on' USR1; echo ready; while :; do sleep 0.05; done",
+    );
+    let own = process.id().to_string();
+    for signal in [Signal::TSTP, Signal::TTIN, Signal::TTOU] {
+        process.signal(signal);
+        // In order: who answers to the second signal has seen to the first.
+        process.signal(Signal::USR1);
+        process.wait_for_line("on").unwrap();
+        assert_ne!(state(&own), Some('T'));
+        assert_eq!(held(&cluster), "1");
+    }
     process.signal(Signal::TERM);
     assert_eq!(exit_status(&mut process), 143);
+}
+
+#[test]
+fn who_is_told_to_end_while_the_lock_is_only_kept_has_the_status_of_the_command() {
+    let cluster = Cluster::start().unwrap();
+    let arguments = ["run", "--hold-at-least", "60s", "kept"];
+    let mut process = start(&cluster, &arguments, "echo ready; exit 4");
+    // The end of the command is known once nobody has its process id.
+    assert!(wait_until(PATIENCE, || children_of(process.id()).len() <= 1));
+    assert_eq!(held(&cluster), "1");
+    process.signal(Signal::TERM);
+    assert_eq!(exit_status(&mut process), 4);
 }
 
 #[test]
@@ -137,7 +162,8 @@ fn kill_9_leaves_no_lock_and_no_orphan() {
 fn what_ends_the_group_of_latchwork_does_not_leave_an_orphan() {
     let script = "echo ready $$; exec sleep 63";
     let mut command = latchwork(&cluster().url(), &["run", "group kill", "--", "/bin/sh", "-c", script]);
-    let mut process = Process::spawn(command.process_group(0)).unwrap();
+    // It has a session, and so a group, of its own.
+    let mut process = Process::spawn(&mut command).unwrap();
     let child = process.wait_for_line("ready ").unwrap();
     let killed = Command::new("kill")
         .args(["-KILL", "--", &format!("-{}", process.id())])

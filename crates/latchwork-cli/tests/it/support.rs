@@ -18,6 +18,10 @@ pub(crate) fn cluster() -> &'static Cluster {
     CLUSTER.get_or_init(|| Cluster::start().unwrap())
 }
 
+/// Ends the sessions of all that hold an advisory lock.
+pub(crate) const END_HOLDERS: &str = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT DISTINCT pid FROM pg_locks \
+     WHERE locktype = 'advisory' AND granted) AS holders";
+
 /// `latchwork` with these arguments, and no settings but the database.
 pub(crate) fn latchwork(url: &str, arguments: &[&str]) -> Command {
     let mut command = without_database(arguments);
@@ -25,8 +29,10 @@ pub(crate) fn latchwork(url: &str, arguments: &[&str]) -> Command {
     command
 }
 
+/// `latchwork` with no settings. In a session of its own, of which it is the first: the tests mean the same under a terminal.
 pub(crate) fn without_database(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork"));
+    let mut command = Command::new("setsid");
+    command.arg(env!("CARGO_BIN_EXE_latchwork"));
     for (name, _) in std::env::vars_os() {
         let name_text = name.to_string_lossy();
         if name_text.starts_with("PG") || name_text.starts_with("LATCHWORK") || name_text == "DATABASE_URL" {
@@ -78,10 +84,24 @@ pub(crate) fn held(cluster: &Cluster) -> String {
 
 /// Whether a process is there and is no zombie.
 pub(crate) fn is_alive(pid: &str) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat"))
-        .ok()
-        .and_then(|stat| Some(stat.rsplit_once(") ")?.1.to_owned()))
-        .is_some_and(|stat| !stat.starts_with(['Z', 'X']))
+    state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+}
+
+/// The processes that one has started, and their command lines. `/proc/.../children` would miss some now and then.
+pub(crate) fn children_of(parent: u32) -> Vec<(String, String)> {
+    let list = Command::new("ps")
+        .args(["-o", "pid=,args=", "--ppid", &parent.to_string()])
+        .output()
+        .unwrap();
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    let lines = list.lines().filter_map(|line| line.trim().split_once(' '));
+    lines.map(|(pid, line)| (pid.to_owned(), line.to_owned())).collect()
+}
+
+/// The letter that `/proc` has for what a process does.
+pub(crate) fn state(pid: &str) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 pub(crate) fn ends(pid: &str) -> bool {

@@ -144,6 +144,39 @@ impl OnceBuilder {
         work: F,
         judge: impl FnOnce(&F::Output) -> RunEnd,
     ) -> Result<Outcome<F::Output>, OnceError> {
+        match self.begin().await? {
+            Outcome::Ran(run) => run.work(work, judge).await.map(Outcome::Ran),
+            Outcome::Skipped(skipped) => Ok(Outcome::Skipped(skipped)),
+        }
+    }
+
+    /// As [`run`](Self::run), up to the moment at which the work begins: whoever calls this sees to the work, stops it when
+    /// the lock is [lost](Run::lost), and [ends](Run::end) the run with what is to be noted of it. The
+    /// [limit](Self::with_max_run) is the caller's affair too.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing stays held; a tick that was just being claimed may be claimed, though nobody runs it.
+    ///
+    /// # Errors
+    ///
+    /// [`OnceError`]. That others do the work is not an error but [`Outcome::Skipped`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use latchwork_core::{Locks, once::{Outcome, RunEnd}};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = Locks::in_memory();
+    /// if let Outcome::Ran(run) = locks.once("back up").begin().await? {
+    ///     let copied = 17;
+    ///     run.end(if copied > 0 { RunEnd::Done } else { RunEnd::Failed }).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn begin(self) -> Result<Outcome<Run>, OnceError> {
         let claim = match (self.make_claim()?, &self.tick) {
             (None, Tick::At { .. } | Tick::On(_)) => return Ok(Outcome::Skipped(Skipped::NotDue)),
             (claim, _) => claim.map(|claim| claim.for_run(self.claim_number)),
@@ -171,8 +204,8 @@ impl OnceBuilder {
                 return Ok(Outcome::Skipped(skipped));
             }
         }
-        let run = Run::new(guard, claim.map(|claim| (ledger, claim)), self.limits);
-        run.work(work, judge).await.map(Outcome::Ran)
+        let unrecorded = claim.map(|claim| (ledger, claim));
+        Ok(Outcome::Ran(Run::new(guard, unrecorded, self.limits)))
     }
 
     /// The claim on the tick that is due, to be made in the work's own transaction: then the work runs exactly once, as far

@@ -1,6 +1,6 @@
 //! One run: the work, the lock that it has, and what is noted of it, however it ends.
 
-use std::{error::Error, future::pending, time::Duration};
+use std::{error::Error, fmt, future::pending, time::Duration};
 
 use tokio::{
     runtime::Handle,
@@ -9,7 +9,7 @@ use tokio::{
 use tracing::warn;
 
 use super::{OnceError, RunEnd, TickClaim, ledger::Ledger};
-use crate::{Guard, Lost, ReleaseError};
+use crate::{Guard, Lost, ReleaseError, key::Key};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Limits {
@@ -17,8 +17,13 @@ pub(super) struct Limits {
     pub(super) max_run: Option<Duration>,
 }
 
-/// A run that has begun. Dropped, it is given up.
-pub(super) struct Run {
+/// A run that has begun, for whoever can't give its work to [`OnceBuilder::run`](super::OnceBuilder::run) as a future that may
+/// be dropped: a process that must be told to end first, say. It comes from [`OnceBuilder::begin`](super::OnceBuilder::begin).
+///
+/// Dropped, it counts as given up, and its lock is released: at once, or when it was held for
+/// [long enough](super::OnceBuilder::with_hold_at_least).
+#[must_use = "the run is given up when this is dropped"]
+pub struct Run {
     guard: Option<Guard>,
     /// Until when the lock is kept.
     kept_until: Option<Instant>,
@@ -40,14 +45,77 @@ impl Run {
         }
     }
 
+    /// The key of its lock.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        self.guard().key()
+    }
+
+    /// Resolves when the lock was lost; never otherwise. The work should stop then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.guard().lost()
+    }
+
+    /// Notes how the run has ended, while the lock is still held: what [`end`](Self::end) is told after that counts for
+    /// nothing, and neither does a drop.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once polled, the end is on its way to the ledger.
+    pub async fn note(&mut self, end: RunEnd) {
+        if let Some((ledger, claim)) = self.unrecorded.take()
+            && let Err(error) = ledger.record(&claim, end).await
+        {
+            let error: &dyn Error = &error;
+            warn!(target: "latchwork::once", key = %claim.key(), error, "the end of a run was not noted");
+        }
+    }
+
+    /// Notes how the run has ended, and gives the lock up: at once, or when it was held for
+    /// [long enough](super::OnceBuilder::with_hold_at_least). Resolves when that is done.
+    ///
+    /// A ledger that can't be reached is only told of in the log: the lock is what others wait for.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once polled, the end is on its way to the ledger. Dropping the future gives the lock up as dropping the run does.
+    ///
+    /// # Errors
+    ///
+    /// [`ReleaseError`] if the lock was not held to the end, so that others may have run meanwhile.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a Tokio runtime, if the lock is to be held for long enough.
+    pub async fn end(mut self, end: RunEnd) -> Result<(), ReleaseError> {
+        self.note(end).await;
+        if let Some(until) = self.kept_until {
+            tokio::select! {
+                () = self.lost() => {}
+                () = sleep_until(until) => {}
+            }
+        }
+        match self.guard.take() {
+            Some(guard) => guard.release().await,
+            None => Ok(()),
+        }
+    }
+
+    fn guard(&self) -> &Guard {
+        self.guard.as_ref().expect("it is there until the run has ended")
+    }
+
     /// Runs the work to its end, or drops it.
     pub(super) async fn work<F: Future>(
         self,
         work: F,
         judge: impl FnOnce(&F::Output) -> RunEnd,
     ) -> Result<F::Output, OnceError> {
-        let guard = self.guard.as_ref().expect("it is there until the run has ended");
-        let (key, lost) = (guard.key(), guard.lost());
+        let (key, lost) = (self.key(), self.lost());
         let ended = tokio::select! {
             biased;
             () = lost => Err(OnceError::Lost(Lost::new(key))),
@@ -70,7 +138,7 @@ impl Run {
         ended
     }
 
-    /// Notes the end, and gives the lock up, unless that is kept.
+    /// As [`end`](Self::end), where nobody waits for as long as the lock is kept.
     async fn leave(mut self, end: RunEnd) -> Result<(), ReleaseError> {
         self.note(end).await;
         if self.is_kept() {
@@ -79,15 +147,6 @@ impl Run {
         match self.guard.take() {
             Some(guard) => guard.release().await,
             None => Ok(()),
-        }
-    }
-
-    async fn note(&mut self, end: RunEnd) {
-        if let Some((ledger, claim)) = self.unrecorded.take()
-            && let Err(error) = ledger.record(&claim, end).await
-        {
-            let error: &dyn Error = &error;
-            warn!(target: "latchwork::once", key = %claim.key(), error, "the end of a run was not noted");
         }
     }
 
@@ -106,6 +165,15 @@ impl Run {
 
     fn is_kept(&self) -> bool {
         self.kept_until.is_some_and(|until| Instant::now() < until)
+    }
+}
+
+impl fmt::Debug for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run")
+            .field("guard", &self.guard)
+            .field("max_run", &self.max_run)
+            .finish_non_exhaustive()
     }
 }
 

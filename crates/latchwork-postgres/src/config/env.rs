@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::keys::{Draft, Key};
+use super::keys::{Draft, Key, advice_instead_of};
 use super::{Config, ConfigError, parse};
 
 /// The variables of libpq that are read when `DATABASE_URL` is not set.
@@ -27,6 +27,21 @@ const VARIABLES: &[(&str, Key)] = &[
     ("PGTARGETSESSIONATTRS", Key::TargetSessionAttrs),
     ("PGLOADBALANCEHOSTS", Key::LoadBalanceHosts),
     ("PGCHANNELBINDING", Key::ChannelBinding),
+    ("PGGSSENCMODE", Key::Gssencmode),
+];
+
+/// Variables of libpq that are refused as their keys are: the connection would be another, or guarded less, without them.
+/// Where they are read at all, of course.
+const REFUSED: &[(&str, &str)] = &[
+    ("PGSERVICE", "service"),
+    ("PGSSLCRL", "sslcrl"),
+    ("PGSSLCRLDIR", "sslcrldir"),
+    ("PGSSLCERTMODE", "sslcertmode"),
+    ("PGSSLMINPROTOCOLVERSION", "ssl_min_protocol_version"),
+    ("PGSSLMAXPROTOCOLVERSION", "ssl_max_protocol_version"),
+    ("PGREQUIREPEER", "requirepeer"),
+    ("PGREQUIREAUTH", "require_auth"),
+    ("PGREQUIRESSL", "requiressl"),
 ];
 
 /// Reads the settings through `get`, which stands for the environment.
@@ -46,6 +61,12 @@ pub(super) fn read_with(text: &str, get: &dyn Fn(&str) -> Option<OsString>) -> R
 
 /// The settings in libpq's variables, if any is set.
 fn variables(get: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<Draft>, ConfigError> {
+    for &(name, key) in REFUSED {
+        if variable(get, name)?.is_some() {
+            let advice = advice_instead_of(key).unwrap_or_default();
+            return Err(ConfigError::UnsupportedVariable { variable: name, advice });
+        }
+    }
     let mut draft = None;
     for &(name, key) in VARIABLES {
         if let Some(value) = variable(get, name)? {

@@ -41,6 +41,14 @@ pub enum ConfigError {
         /// What to do instead.
         advice: &'static str,
     },
+    /// A variable of libpq that has no equivalent here and would change what the connection is.
+    #[error("the environment variable {variable} is set, which is not supported here; unset it, and {advice}")]
+    UnsupportedVariable {
+        /// The variable.
+        variable: &'static str,
+        /// What to do instead.
+        advice: &'static str,
+    },
     /// A key with a value outside its range. The value is not shown.
     #[error("connection settings have a bad value for `{key}`; expected {expected}")]
     InvalidValue {

@@ -102,6 +102,14 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("oauth_scope", "use a password or a client certificate"),
 ];
 
+/// What to do instead of setting a key, if that is refused.
+pub(super) fn advice_instead_of(name: &str) -> Option<&'static str> {
+    UNSUPPORTED
+        .iter()
+        .find(|(key, _)| *key == name)
+        .map(|(_, advice)| *advice)
+}
+
 /// Keys and values as written; a later one replaces an earlier one, as in libpq.
 #[derive(Default)]
 pub(super) struct Draft(BTreeMap<Key, String>);

@@ -284,6 +284,32 @@ fn database_url_comes_before_the_variables_of_libpq() {
 }
 
 #[test]
+fn variables_that_would_make_it_another_connection_are_refused_with_what_to_do() {
+    let found = from(&[("PGHOST", "a"), ("PGSERVICE", "shop")]).unwrap_err();
+    assert!(matches!(
+        found,
+        ConfigError::UnsupportedVariable {
+            variable: "PGSERVICE",
+            ..
+        }
+    ));
+    let text = found.to_string();
+    assert!(
+        text.contains("PGSERVICE") && text.contains("write out what the service file says"),
+        "{text}"
+    );
+    // Alone it stands for all the others.
+    assert!(from(&[("PGSERVICE", "shop")]).is_err());
+    for variable in ["PGSSLCRL", "PGREQUIREPEER", "PGREQUIREAUTH", "PGSSLMINPROTOCOLVERSION"] {
+        assert!(from(&[("PGHOST", "a"), (variable, "x")]).is_err(), "{variable}");
+    }
+    assert!(from(&[("PGHOST", "a"), ("PGGSSENCMODE", "require")]).is_err());
+    assert!(from(&[("PGHOST", "a"), ("PGGSSENCMODE", "disable"), ("PGSERVICE", "")]).is_ok());
+    // Neither is read where a URL says all.
+    assert!(from(&[("DATABASE_URL", "postgres://u@h/d"), ("PGSERVICE", "shop")]).is_ok());
+}
+
+#[test]
 fn variables_of_libpq_are_read() {
     let config = from(&[
         ("PGHOST", "a,b"),

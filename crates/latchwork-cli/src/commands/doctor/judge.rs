@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use latchwork_postgres::{
     ConnectError,
-    checks::CheckError,
+    checks::{CheckError, ServerFacts},
+    inspect::InspectError,
     schema::SchemaState,
     survey::{Ahead, Room, Survey},
 };
@@ -26,16 +27,30 @@ pub(super) fn refused(error: &ConnectError) -> Finding {
     Finding::unfit(about, chain(error), "")
 }
 
+/// What each connect finds out.
+pub(super) fn checked(server: &ServerFacts) -> [Finding; 4] {
+    [
+        version(server),
+        Finding::ok("primary", "it is no standby, whose locks would exclude nobody"),
+        pooler(server),
+        Finding::ok("exclusion", "two sessions kept each other out, and pg_locks showed it"),
+    ]
+}
+
+/// Why there is no survey of a server that was connected to.
+pub(super) fn not_examined(error: &InspectError) -> Finding {
+    Finding::unfit(
+        "survey",
+        format!("the examination has ended midway: {}", chain(error)),
+        "see to that, and examine it again: what is not told here is not known",
+    )
+}
+
 /// Judges all but the speed. `silence` is how long a session of ours may be silent.
 pub(super) fn judge(survey: &Survey, silence: Duration) -> Vec<Finding> {
-    let mut findings = vec![
-        connection(survey),
-        version(survey),
-        Finding::ok("primary", "it is no standby, whose locks would exclude nobody"),
-        pooler(survey),
-        Finding::ok("exclusion", "two sessions kept each other out, and pg_locks showed it"),
-        lock_table(survey),
-    ];
+    let mut findings = vec![connection(survey)];
+    findings.extend(checked(&survey.server));
+    findings.push(lock_table(survey));
     findings.extend(timeouts(survey));
     findings.push(keepalives(survey, silence));
     findings.extend(survey.sessions.iter().map(room));
@@ -56,9 +71,9 @@ fn connection(survey: &Survey) -> Finding {
     Finding::ok("connection", format!("as {role} to the database {database}, {how}"))
 }
 
-fn version(survey: &Survey) -> Finding {
-    let (about, product) = ("version", &survey.server.product);
-    match survey.server.major() {
+fn version(server: &ServerFacts) -> Finding {
+    let (about, product) = ("version", &server.product);
+    match server.major() {
         13 => Finding::warning(
             about,
             format!(
@@ -75,8 +90,8 @@ fn version(survey: &Survey) -> Finding {
     }
 }
 
-fn pooler(survey: &Survey) -> Finding {
-    if !survey.server.pooled {
+fn pooler(server: &ServerFacts) -> Finding {
+    if !server.pooled {
         return Finding::ok("pooler", "none: the server itself has answered");
     }
     Finding::warning(

@@ -9,22 +9,25 @@ use std::{
 use clap::Args;
 use latchwork_core::{
     Key, Locks,
-    once::{OnceBuilder, OnceError, Outcome, Schedule, ScheduleError, Skipped},
+    once::{OnceBuilder, Outcome, RunEnd, Schedule, ScheduleError, Skipped},
 };
-use tokio::sync::Mutex;
+use tokio::time::timeout;
 
-use super::{RunArgs, elapsed};
+use super::{RunArgs, Watched};
 use crate::{
     args::duration,
-    child::{Running, Target, Work},
+    child::Work,
     failure::{Failure, Status},
+    output::news,
+    signals::Recipient,
 };
 
 /// How a command is run once, though several machines come to run it.
 #[derive(Clone, Debug, Args)]
 pub(super) struct OnceArgs {
     /// Runs once for each tick of a cron expression such as "0 3 * * *", on whichever machine comes first, or, with `now`, once
-    /// for the minute of this machine's clock. Others end with 75. Needs the tables of `latchwork schema`
+    /// for the minute of this machine's clock. Others end with 75, also if the command has failed or could not be started. Needs
+    /// the tables of `latchwork schema`
     #[arg(long, value_name = "CRON|now", conflicts_with_all = ["wait", "shared", "slots", "fenced"])]
     tick: Option<String>,
     /// The time zone of the cron expression
@@ -75,55 +78,59 @@ impl RunArgs {
         key: Key,
         tick: &Tick,
         work: &Work,
-        target: &Rc<Cell<Option<Target>>>,
+        signals: &Rc<Recipient>,
+        over: &Cell<Option<Status>>,
     ) -> Result<Status, Failure> {
         let once = tick.apply(self.name.once(locks, key)?);
-        let once = once.with_hold_at_least(self.once_args.hold_at_least.unwrap_or_default());
-        // Outside of what is dropped when the lock is lost.
-        let started: Mutex<Option<Running>> = Mutex::new(None);
-        let command = async {
-            let mut started = started.lock().await;
-            let running = started.insert(work.start(&self.name.environment(key), target)?);
-            let limit = tokio::select! {
-                biased;
-                status = running.ended() => return status,
-                limit = elapsed(self.max_run) => limit,
-            };
-            eprintln!("latchwork: the command has run for {limit:?}; it is told to end");
-            let running = started.take().expect("it was started");
-            running.stop().await
+        let once = once.with_hold_at_least(self.once.hold_at_least.unwrap_or_default());
+        let mut run = match once.begin().await? {
+            Outcome::Ran(run) => run,
+            Outcome::Skipped(skipped) => return Ok(self.skipped(skipped)),
         };
-        let status = match once.run(command).await {
-            Ok(Outcome::Ran(status)) => status?,
-            Ok(Outcome::Skipped(skipped)) => return Ok(self.skipped(skipped)),
-            Err(OnceError::Lost(_)) => {
-                eprintln!(
-                    "latchwork: the lock {} was lost; the command is told to end",
-                    self.name.shown()
-                );
-                if let Some(running) = started.into_inner() {
-                    running.stop().await?;
-                }
+        let mut running = match work.start(&self.name.environment(key), signals) {
+            Ok(running) => running,
+            Err(failure) => {
+                // The lock is not kept for a command that has not run: another machine may have it.
+                run.note(RunEnd::Failed).await;
+                return Err(failure);
+            }
+        };
+        let (end, status) = match self.watch(&mut running, run.lost()).await? {
+            Watched::Ended(status) if status == Status::SUCCESS => (RunEnd::Done, status),
+            Watched::Ended(status) => (RunEnd::Failed, status),
+            // The lock is held while it is stopped.
+            Watched::Overran => (RunEnd::Overran, running.stop().await?),
+            lost => {
+                // Meanwhile, and not waited for for long: the database may be away.
+                let noted = timeout(NOTED_WITHIN, run.end(RunEnd::Lost));
+                let stop = async {
+                    match lost {
+                        Watched::Lost => running.stop().await.map(drop),
+                        _ => Ok(()),
+                    }
+                };
+                let (_, stopped) = tokio::join!(noted, stop);
+                stopped?;
                 return Ok(Status::LOST);
             }
-            Err(error) => return Err(error.into()),
         };
-        locks.close().await;
+        over.set(Some(status));
+        run.end(end).await?;
         Ok(status)
     }
 
     fn skipped(&self, skipped: Skipped) -> Status {
         if !self.quiet {
-            eprintln!(
-                "latchwork: {}, so the command was not run: {skipped}",
-                self.name.shown()
-            );
+            let name = self.name.shown();
+            news(&format_args!("{name}, so the command was not run: {skipped}"));
         }
         Status::BUSY
     }
 }
 
 const MINUTE: Duration = Duration::from_secs(60);
+/// How long it may take to note that a lock was lost.
+const NOTED_WITHIN: Duration = Duration::from_secs(2);
 
 /// The beginning of the minute, which is what cron runs a line for.
 fn this_minute(now: SystemTime) -> SystemTime {

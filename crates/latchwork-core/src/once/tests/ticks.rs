@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{HOUR, SECOND, noon};
 use crate::{
-    Locks, WallClock,
+    Locks, ReleaseError, WallClock,
     memory::MemoryServer,
     once::{LedgerError, OnceError, Outcome, RunEnd, Schedule, Skipped, TickClaim},
     testing::{Polled, ScriptedEngine},
@@ -155,6 +155,45 @@ async fn the_ledger_tells_of_the_last_run_by_whom_and_how_it_ended() {
     server.end_sessions();
     lost.await.unwrap().unwrap_err();
     assert_eq!(job().last_run().await.unwrap().unwrap().end, Some(RunEnd::Lost));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_begins_a_run_says_how_it_ended_and_is_told_whether_the_lock_was_held() {
+    let server = server();
+    let locks = server.locks();
+    let job = || locks.once("by hand");
+    let begin = async |tick: u32, hold: Duration| {
+        let once = job().tick(noon() + tick * SECOND, HOUR).with_hold_at_least(hold);
+        once.begin().await.unwrap().ran().expect("nobody else does it")
+    };
+    let end_of = async || job().last_run().await.unwrap().unwrap().end;
+
+    let run = begin(0, 3 * SECOND).await;
+    sleep(SECOND).await;
+    let begun = Instant::now();
+    run.end(RunEnd::Failed).await.unwrap();
+    assert_eq!((end_of().await, begun.elapsed()), (Some(RunEnd::Failed), 2 * SECOND));
+    let again = job().tick(noon(), HOUR).begin().await.unwrap();
+    assert!(again.is_skipped());
+    assert_eq!(server.held(), 0);
+
+    drop(begin(1, Duration::ZERO).await);
+    assert_eq!(end_of().await, Some(RunEnd::Dropped));
+
+    let mut run = begin(2, Duration::ZERO).await;
+    run.note(RunEnd::Failed).await;
+    assert_eq!(server.held(), 1);
+    run.end(RunEnd::Done).await.unwrap();
+    assert_eq!(end_of().await, Some(RunEnd::Failed));
+
+    let run = begin(3, 60 * SECOND).await;
+    let lost = run.lost();
+    server.end_sessions();
+    lost.await;
+    let begun = Instant::now();
+    let error = run.end(RunEnd::Done).await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Lost { .. }), "{error}");
+    assert!(begun.elapsed().is_zero(), "there is nothing to keep");
 }
 
 #[tokio::test(start_paused = true)]
