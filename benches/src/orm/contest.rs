@@ -53,15 +53,8 @@ struct Turn {
 
 pub(crate) fn tell_columns() {
     println!(
-        "\n{:<14}{:<10}{:>12}{:>14}{:>10}{:>17}{:>14}   {}",
-        "library",
-        "keys",
-        "no lock/s",
-        "FOR UPDATE/s",
-        "ours/s",
-        "ours/FOR UPDATE",
-        "ours/no lock",
-        "processor time of each, client + server (us)"
+        "\n{:<14}{:<10}{:>12}{:>14}{:>10}{:>17}{:>14}   processor time of each, client + server (us)",
+        "library", "keys", "no lock/s", "FOR UPDATE/s", "ours/s", "ours/FOR UPDATE", "ours/no lock",
     );
 }
 

@@ -26,19 +26,28 @@ impl Meter {
 
     /// The threads that have ended are not counted, so that no connection may be closed in between.
     pub(crate) fn read(self) -> io::Result<Cpu> {
-        let postmaster = self.postmaster;
-        let children = fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"))?;
-        let backends = children.split_whitespace().map(|child| format!("/proc/{child}"));
-        Ok(Cpu {
-            client: of_threads(&format!("/proc/{}", process::id()))?,
-            server: backends.map(|backend| of_threads(&backend)).sum::<io::Result<_>>()?,
-        })
+        let mut server = 0;
+        for process in fs::read_dir("/proc")? {
+            let process = process?.path();
+            // Others may end meanwhile.
+            if fs::read_to_string(process.join("stat")).is_ok_and(|stat| parent(&stat) == Some(self.postmaster)) {
+                server += of_threads(&process)?;
+            }
+        }
+        let client = of_threads(Path::new(&format!("/proc/{}", process::id())))?;
+        Ok(Cpu { client, server })
     }
 }
 
-fn of_threads(process: &str) -> io::Result<u64> {
+/// The second field behind the name, which is in parentheses and may have any letters.
+fn parent(stat: &str) -> Option<i32> {
+    let (_, behind) = stat.rsplit_once(')')?;
+    behind.split_whitespace().nth(1)?.parse().ok()
+}
+
+fn of_threads(process: &Path) -> io::Result<u64> {
     let mut sum = 0;
-    for thread in fs::read_dir(Path::new(process).join("task"))? {
+    for thread in fs::read_dir(process.join("task"))? {
         let schedstat = fs::read_to_string(thread?.path().join("schedstat"))?;
         let on_cpu = schedstat.split_whitespace().next().unwrap_or_default();
         sum += on_cpu.parse::<u64>().map_err(io::Error::other)?;

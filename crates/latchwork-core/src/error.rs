@@ -53,10 +53,11 @@ pub enum AcquireError {
         limit: Duration,
     },
     /// Nobody was asked for the key before the limit ran out: the engine had no connection that was old enough for a fenced
-    /// lock. On PostgreSQL it has to be 5 s old by default, so that the first one in a process takes as long.
+    /// lock. It has to be as old as the time for which a lock can be believed in that was lost, on PostgreSQL 5 s by default;
+    /// so the first fenced lock in a process takes as long.
     #[error(
         "no connection was old enough for a fenced lock on key {key} in {limit:?}, whoever may hold it; the first one in a \
-         process takes 5 s and more, so allow more time"
+         process takes a few seconds, so allow more time"
     )]
     NotReady {
         /// The key that was wanted.

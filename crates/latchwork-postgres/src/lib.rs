@@ -50,6 +50,7 @@ pub mod inspect;
 mod ledger;
 mod link;
 mod lock_session;
+mod markers;
 mod options;
 mod postgres;
 mod queue;

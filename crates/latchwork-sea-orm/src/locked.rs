@@ -27,7 +27,7 @@ pub use latchwork_core::xact::TransactionBody;
 /// The body may begin nested transactions, which are savepoints, and has to end them. It may not send COMMIT or ROLLBACK
 /// itself.
 ///
-/// Any error of the body will do. One that is no [`Error`](std::error::Error) itself, such as `anyhow::Error`, joins those of
+/// Any error of the body will do. One that is no [`Error`] itself, such as `anyhow::Error`, joins those of
 /// the transaction by [`LockedError::into_body`].
 ///
 /// # Examples

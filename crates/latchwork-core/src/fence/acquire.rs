@@ -135,8 +135,10 @@ impl AcquireFenced {
     }
 
     /// An outage is not contention.
-    fn out_of_time(&self, key: Key, is_preparing: bool) -> AcquireError {
+    fn out_of_time(&self, key: Key) -> AcquireError {
         let limit = self.limit.unwrap_or_default();
+        let is_preparing = |asked: &Asked| asked.is_preparing.load(Ordering::Acquire);
+        let is_preparing = self.asked.as_ref().is_some_and(is_preparing);
         match self.inner.engine.outage() {
             Some(error) => AcquireError::from_engine(key, &error),
             None if is_preparing => AcquireError::NotReady { key, limit },
@@ -161,11 +163,10 @@ impl Future for AcquireFenced {
             this.asked = Some(this.ask(key));
         }
         let asked = this.asked.as_mut().expect("it was asked");
-        let is_preparing = asked.is_preparing.load(Ordering::Acquire);
         if let Poll::Ready(answer) = Pin::new(&mut asked.answer).poll(context) {
             return Poll::Ready(match answer.unwrap_or_else(|_| Err(EngineError::connection_lost())) {
                 Ok(Some(grant)) => Ok(FencedGuard::new(Arc::clone(&this.inner), grant)),
-                Ok(None) => Err(this.out_of_time(key, is_preparing)),
+                Ok(None) => Err(this.out_of_time(key)),
                 Err(error) => Err(AcquireError::from_engine(key, &error)),
             });
         }
@@ -175,7 +176,7 @@ impl Future for AcquireFenced {
         ready!(timer.as_mut().poll(context));
         // Nobody waits for the answer any more, which the engine sees.
         asked.answer.close();
-        Poll::Ready(Err(this.out_of_time(key, is_preparing)))
+        Poll::Ready(Err(this.out_of_time(key)))
     }
 }
 

@@ -109,7 +109,8 @@ impl Candidate {
     /// runtime ends, the lock is given up at once, and work elsewhere is cancelled and not waited for.
     ///
     /// Returns the work's value if it returned without having been cancelled, and resigns then; `None` once the
-    /// candidate is shut down.
+    /// candidate is shut down. A candidate that has returned a value campaigns again after its resign delay: shut it down if
+    /// that was all.
     ///
     /// # Cancel safety
     ///
@@ -137,11 +138,10 @@ impl Candidate {
         }
     }
 
-    /// [Runs](Self::run) work while this process leads, until `stop` resolves; then [shuts down](Self::shutdown): the work is
-    /// cancelled, and waited for, and the lock is given up.
+    /// [Runs](Self::run) work while this process leads, until it returns without having been cancelled, or `stop` resolves;
+    /// then [shuts down](Self::shutdown): the work is cancelled, and waited for, and the lock is given up.
     ///
-    /// Returns the work's value if it returned without having been cancelled, and has resigned then; `None` once the
-    /// candidate is shut down.
+    /// Returns the work's value; `None` if it was told to stop, or the candidate was shut down by others.
     ///
     /// # Cancel safety
     ///
@@ -182,10 +182,8 @@ impl Candidate {
                 runs.await
             }
         };
-        if done.is_none() {
-            // The work has returned; the lock goes after it.
-            self.shutdown().await;
-        }
+        // The work has returned; the lock goes after it.
+        self.shutdown().await;
         done
     }
 
@@ -204,7 +202,8 @@ impl Candidate {
         self.shared.office.resign()
     }
 
-    /// Sets whether this process campaigns. One that leads and is not eligible any more resigns.
+    /// Sets whether this process campaigns. One that leads and is not eligible any more resigns. Made eligible again,
+    /// it campaigns at once, whatever its resign delay says.
     pub fn set_eligible(&self, eligible: bool) {
         self.shared.office.set_eligible(eligible);
     }

@@ -168,7 +168,7 @@ impl Scheduler {
                 name: planned.job.name.clone(),
                 last: ledger.last_run(TickClaim::ledger_key(planned.key)).await?,
                 next: planned.job.schedule.next_after(self.clock.now()),
-                error: planned.error(),
+                work_error: planned.work_error(),
                 failure: planned.failure(),
             });
         }

@@ -16,6 +16,7 @@ use crate::{
     key::Key,
     locks::Inner,
     mode::Mode,
+    pause,
     slots::{Permit, Slots},
 };
 
@@ -137,7 +138,7 @@ impl Driver {
                 let failures = self.failures;
                 warn!(target: "latchwork::shards", key, failures, error = shown, "shards could not be shared");
                 self.desk.failed(Some(error));
-                interval
+                interval.max(pause::after_failures(failures))
             }
         }
     }

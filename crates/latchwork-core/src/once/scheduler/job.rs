@@ -15,9 +15,8 @@ use crate::{
     once::{OnceError, Schedule},
 };
 
-type Failure = dyn Error + Send + Sync;
-type Cause = Box<Failure>;
-type Work = dyn Fn(SystemTime) -> Pin<Box<dyn Future<Output = Result<(), Cause>> + Send>> + Send + Sync;
+pub(super) type WorkError = dyn Error + Send + Sync;
+type Work = dyn Fn(SystemTime) -> Pin<Box<dyn Future<Output = Result<(), Box<WorkError>>> + Send>> + Send + Sync;
 
 /// A named job with its schedule.
 #[must_use = "a job runs in a scheduler"]
@@ -95,9 +94,9 @@ impl Job {
     }
 
     /// Does the work of one tick. A panic is an error like others.
-    pub(super) async fn work(&self, tick: SystemTime) -> Result<(), Arc<Failure>> {
+    pub(super) async fn work(&self, tick: SystemTime) -> Result<(), Arc<WorkError>> {
         let done = caught(async { (self.work)(tick).await }).await;
-        let done = done.unwrap_or_else(|| Err(Cause::from("the job has panicked")));
+        let done = done.unwrap_or_else(|| Err(Box::<WorkError>::from("the job has panicked")));
         done.map_err(Arc::from)
     }
 }
@@ -123,7 +122,7 @@ pub(in crate::once) struct Planned {
     pub(super) job: Job,
     pub(super) key: Key,
     failure: Mutex<Option<Arc<OnceError>>>,
-    error: Mutex<Option<Arc<Failure>>>,
+    work_error: Mutex<Option<Arc<WorkError>>>,
 }
 
 impl Planned {
@@ -132,7 +131,7 @@ impl Planned {
             job,
             key,
             failure: Mutex::new(None),
-            error: Mutex::new(None),
+            work_error: Mutex::new(None),
         }
     }
 
@@ -141,12 +140,12 @@ impl Planned {
     }
 
     /// What the work has failed with when it was run here last.
-    pub(in crate::once) fn error(&self) -> Option<Arc<Failure>> {
-        lock(&self.error).clone()
+    pub(in crate::once) fn work_error(&self) -> Option<Arc<WorkError>> {
+        lock(&self.work_error).clone()
     }
 
-    pub(super) fn has_run(&self, error: Option<Arc<Failure>>) {
-        *lock(&self.error) = error;
+    pub(super) fn has_run(&self, error: Option<Arc<WorkError>>) {
+        *lock(&self.work_error) = error;
     }
 
     pub(super) fn failed(&self, failure: Option<OnceError>) {

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
-    job::{Job, Missed, Planned},
+    job::{Job, Missed, Planned, WorkError},
     panics::caught,
 };
 use crate::{
@@ -205,10 +205,11 @@ impl Worker {
         }
         let work = async {
             info!(target: "latchwork::once", job = job.name, "a job begins");
+            self.planned.has_run(None);
             job.work(tick).await
         };
         // Told here, where it is known whatever becomes of the lock.
-        let judge = |done: &Result<(), Arc<dyn Error + Send + Sync>>| {
+        let judge = |done: &Result<(), Arc<WorkError>>| {
             self.planned.has_run(done.as_ref().err().cloned());
             match done {
                 Ok(()) => RunEnd::Done,

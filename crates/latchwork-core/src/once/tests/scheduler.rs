@@ -7,7 +7,7 @@ use std::{
     num::NonZeroU32,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::{Duration, SystemTime},
 };
@@ -311,7 +311,12 @@ async fn jobs_that_fail_or_panic_or_overrun_run_again_and_it_is_told() {
     let panics = Job::new("panics", &minutely, |_| async {
         panic!("no ink") as Result<(), Infallible>
     });
-    let overruns = Job::new("overruns", &minutely, |_| pending::<Result<(), Infallible>>());
+    let runs = AtomicU32::new(0);
+    // Its first run fails, and what that has failed with is not told of the next ones.
+    let overruns = Job::new("overruns", &minutely, move |_| {
+        let is_first = runs.fetch_add(1, Ordering::Relaxed) == 0;
+        async move { if is_first { Err("no ribbon") } else { pending().await } }
+    });
     let mut scheduler = Scheduler::new(&world.server.locks()).with_clock(world.clock.clone());
     for job in [fails, panics, overruns.with_max_run(SECOND)] {
         scheduler = scheduler.with_job(job).unwrap();
@@ -337,7 +342,7 @@ async fn jobs_that_fail_or_panic_or_overrun_run_again_and_it_is_told() {
     assert!(reports[0].failure.is_none());
     let errors: Vec<_> = reports
         .iter()
-        .map(|report| report.error.as_deref().map(ToString::to_string))
+        .map(|report| report.work_error.as_deref().map(ToString::to_string))
         .collect();
     let [no_paper, panicked] = ["no paper", "the job has panicked"].map(|error| Some(error.to_owned()));
     assert_eq!(errors, [no_paper, panicked, None]);
