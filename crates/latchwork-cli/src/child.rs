@@ -131,10 +131,11 @@ impl Work {
         command
             .args(arguments)
             .envs(environment.iter().map(|(name, value)| (name, value)));
-        match mark {
-            Some(mark) => command.env(MARK, mark.to_string()),
-            None => command.process_group(0),
-        };
+        // In a group of its own it needs none, but it must not pass for the command of a run that this one is nested in.
+        command.env(MARK, mark.unwrap_or_else(Mark::new).to_string());
+        if mark.is_none() {
+            command.process_group(0);
+        }
         let child = command.spawn().map_err(|error| cannot_run(program, &error))?;
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         let pid = pid.ok_or_else(|| Failure::new(Status::INTERNAL, "the command has no process id"))?;

@@ -9,6 +9,8 @@ use std::{
 
 use rustix::process::{Pid, Signal, getpid, kill_process, test_kill_process};
 
+use crate::watchdog::WATCHDOG;
+
 /// A command, and whatever descends from it, as `/proc` shows it.
 ///
 /// A child whose parent has ended is no descendant any more as far as `/proc` knows. So what the command starts is known by
@@ -24,9 +26,6 @@ pub(crate) struct Tree {
 /// What tells the processes of one run from all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark(u128);
-
-/// The variable that has the mark.
-pub(crate) const MARK: &str = "LATCHWORK_RUN";
 
 impl Mark {
     pub(crate) fn new() -> Self {
@@ -93,6 +92,7 @@ impl Tree {
         }
     }
 
+    /// Without watchdogs of a `latchwork` among them: one ends what that has left behind, when all others are gone.
     fn members(&self) -> Vec<Pid> {
         let Some(all) = Process::all() else {
             return Vec::from_iter(test_kill_process(self.root).is_ok().then_some(self.root));
@@ -117,6 +117,7 @@ impl Tree {
         let us = getpid().as_raw_pid();
         all.iter()
             .filter(|process| process.lives && process.pid != us && found.contains(&process.pid))
+            .filter(|process| !is_watchdog(process.pid))
             .filter_map(|process| Pid::from_raw(process.pid))
             .collect()
     }
@@ -140,9 +141,17 @@ impl Tree {
     }
 }
 
+/// The variable that has the mark.
+pub(crate) const MARK: &str = "LATCHWORK_RUN";
+
 /// Neither 0 nor 1 nor a negative number, which would mean others.
 pub(crate) fn read_pid(text: &str) -> Option<Pid> {
     Pid::from_raw(text.parse().ok().filter(|pid: &i32| *pid > 1)?)
+}
+
+fn is_watchdog(pid: i32) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).nth(1) == Some(WATCHDOG.as_bytes())
 }
 
 struct Process {

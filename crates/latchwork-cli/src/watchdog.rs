@@ -178,7 +178,6 @@ fn become_command(mut arguments: impl Iterator<Item = OsString>) -> Status {
     let (Some(orders), Some(mark), Some(program)) = (arguments.next(), arguments.next(), arguments.next()) else {
         return Status::USAGE;
     };
-    let parent = getppid();
     let target = Target::of(getpid(), mark.to_str().and_then(|mark| mark.parse().ok()));
     let reported = OpenOptions::new()
         .append(true)
@@ -186,7 +185,7 @@ fn become_command(mut arguments: impl Iterator<Item = OsString>) -> Status {
         .and_then(|mut orders| orders.write_all(order_to_watch(target).as_bytes()));
     // Where the system hides the pipe from us our parent reports us. One that is gone has no lock any more.
     let lives = || {
-        parent.is_some_and(|parent| {
+        getppid().is_some_and(|parent| {
             orders
                 .to_string_lossy()
                 .starts_with(&format!("/proc/{}/", parent.as_raw_pid()))
@@ -314,7 +313,7 @@ const UNREAD: u64 = 1024;
 const BEATS_IN_LIMIT: u32 = 5;
 const LOOKS_IN_LIMIT: u32 = 10;
 
-const WATCHDOG: &str = "__watchdog";
+pub(crate) const WATCHDOG: &str = "__watchdog";
 const COMMAND: &str = "__command";
 /// The file of this program on Linux, whatever has become of its name.
 const THIS_PROGRAM: &str = "/proc/self/exe";

@@ -8,9 +8,12 @@ use std::{
 };
 
 use latchwork_harness::{Cluster, Process, Signal, wait_until};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::{
+    process::{Pid, kill_process},
+    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
+};
 
-use crate::support::{END_HOLDERS, PATIENCE, ends, exit_status, held, is_alive, latchwork, state};
+use crate::support::{END_HOLDERS, PATIENCE, children_of, ends, exit_status, held, is_alive, latchwork, state};
 
 /// A terminal that somebody types at.
 struct Terminal {
@@ -208,15 +211,42 @@ fn a_signal_comes_once_through_a_run_inside_another() {
     let terminal = Terminal::open();
     let mut job = terminal.run(
         &cluster.url(),
-        "exec $latchwork run outer -- $latchwork run inner -- /bin/sh -c \
-         'trap \"echo told\" TERM; trap \"exit 6\" USR1; echo ready; while :; do sleep 0.05; done'",
+        &format!("exec $latchwork run outer -- $latchwork run inner -- /bin/sh -c '{TOLD}'"),
     );
-    job.wait_for_line("ready").unwrap();
+    job.wait_for_line("ready ").unwrap();
     job.signal(Signal::TERM);
     assert_eq!(job.next_line().unwrap().as_deref(), Some("told"));
     job.signal(Signal::USR1);
     assert_eq!(job.next_line().unwrap(), None);
     assert_eq!(exit_status(&mut job), 6);
+}
+
+#[test]
+fn a_run_inside_another_keeps_its_watchdog_whatever_is_passed_on() {
+    let cluster = Cluster::start().unwrap();
+    let terminal = Terminal::open();
+    // The one inside has the terminal, or none.
+    for inside in ["$latchwork", "setsid $latchwork"] {
+        let mut job = terminal.run(
+            &cluster.url(),
+            &format!("exec $latchwork run outer -- {inside} run inner -- /bin/sh -c '{TOLD}'"),
+        );
+        let command = job.wait_for_line("ready ").unwrap();
+        job.signal(Signal::TERM);
+        assert_eq!(job.next_line().unwrap().as_deref(), Some("told"), "{inside}");
+        let [(inner, _)] = &children_of(job.id())
+            .into_iter()
+            .filter(|(_, line)| line.contains("inner"))
+            .collect::<Vec<_>>()[..]
+        else {
+            panic!("{:?}", children_of(job.id()));
+        };
+        let inner = Pid::from_raw(inner.parse().unwrap()).unwrap();
+        kill_process(inner, Signal::KILL).unwrap();
+        // Its trap does not end it, and so the grace does.
+        assert!(ends(&command), "{inside}");
+        assert_eq!(exit_status(&mut job), 137, "{inside}");
+    }
 }
 
 #[test]
@@ -248,3 +278,6 @@ fn break_asks_and_does_nothing_when_refused() {
         assert_eq!(held, if status == 1 { "1" } else { "0" });
     }
 }
+
+/// Says that it is there, and what it is told.
+const TOLD: &str = "trap \"echo told\" TERM; trap \"exit 6\" USR1; echo ready $$; while :; do sleep 0.05; done";
