@@ -29,7 +29,8 @@ pub(crate) struct Cli {
 }
 
 const STATUS_HELP: &str = "Exit status: that of the command that was run, 128 + n for a signal n; 64 usage; \
-     69 database unreachable or refused; 74 lock lost; 75 busy; 126, 127 command can't be run, is not there.\n\
+     69 database unreachable or refused, or nothing known of the lock; 70 the system refuses something; 74 lock lost; 75 busy; \
+     124 stopped by --max-run; 126, 127 command can't be run, is not there.\n\
      doctor: 0 fit, 1 warnings, 2 unfit.";
 
 #[derive(Debug, Subcommand)]

@@ -1,6 +1,6 @@
 //! What `run` gives the command, and what it ends with.
 
-use std::process::Command;
+use std::{net::TcpListener, process::Command};
 
 use latchwork_harness::{Cluster, Proxy, StopMode, wait_until};
 
@@ -114,7 +114,7 @@ fn a_command_that_is_not_there_or_can_not_be_run_is_told_as_a_shell_does() {
 fn who_finds_the_lock_held_is_told_so_and_runs_nothing() {
     let cluster = Cluster::start().unwrap();
     let _holder = start(&cluster, &["run", "busy"], "echo ready; exec sleep 60");
-    for how in [&["--try"][..], &["--wait", "100ms"], &["--wait", "0"]] {
+    for how in [&["--try"][..], &["--wait", "1s"], &["--wait", "0"]] {
         let mut arguments = vec!["run"];
         arguments.extend(how);
         arguments.extend(["busy", "--", "echo", "it runs"]);
@@ -181,6 +181,100 @@ fn a_fenced_command_has_a_term_that_grows() {
     let (first, second) = (term(), term());
     assert_eq!(first.len(), "00000001-00000000000002db".len());
     assert!(first < second, "{first} {second}");
+}
+
+fn refusal(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = run(arguments);
+    assert!(output.stdout.is_empty(), "{output:?}");
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_fenced_lock_that_was_not_asked_for_is_never_called_busy() {
+    // Less than a connection has to be old, so that no server is asked.
+    for wait in ["2s", "0", "5s"] {
+        let (status, told) = refusal(&["run", "--fenced", "--wait", wait, "young", "--", "echo", "it runs"]);
+        assert_eq!(status, Some(64), "{told}");
+        assert!(told.contains("5s old"), "{told}");
+    }
+    let (status, told) = refusal(&["run", "--fenced", "--try", "young", "--", "echo", "it runs"]);
+    assert_eq!(status, Some(64), "{told}");
+    // More, but by less than it takes to connect.
+    let (status, told) = refusal(&[
+        "run",
+        "--fenced",
+        "--wait",
+        "5000001us",
+        "young",
+        "--",
+        "echo",
+        "it runs",
+    ]);
+    assert_eq!(status, Some(69), "{told}");
+    assert!(told.contains("nothing is known of the lock young"), "{told}");
+    assert!(!told.contains("others hold"), "{told}");
+}
+
+#[test]
+fn who_runs_too_long_ends_with_124_whatever_becomes_of_it() {
+    for script in [
+        "exec sleep 60",
+        "trap 'exit 0' TERM; while :; do sleep 0.05; done",
+        "trap '' TERM; while :; do sleep 0.05; done",
+    ] {
+        let arguments = [
+            "run",
+            "--max-run",
+            "300ms",
+            "--grace",
+            "1s",
+            "long",
+            "--",
+            "/bin/sh",
+            "-c",
+            script,
+        ];
+        assert_eq!(status(&arguments), 124, "{script}");
+    }
+    assert_eq!(
+        status(&["run", "--max-run", "1h", "short", "--", "/bin/sh", "-c", "exit 3"]),
+        3
+    );
+}
+
+#[test]
+fn the_way_to_a_server_that_never_answers_takes_no_longer_than_the_wait() {
+    // The system takes the connection, and nobody answers on it.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let url = format!("postgres://shop@127.0.0.1:{port}/shop?sslmode=disable&connect_timeout=2");
+    for (how, says) in [
+        (&["--wait", "300ms"][..], "longer than --wait allows, which is 300ms"),
+        (&["--wait", "1h"], "longer than 2s"),
+        (&["--wait", "0"], "longer than 2s"),
+        (&["--try"], "longer than 2s"),
+    ] {
+        let arguments = [&["run"], how, &["name", "--", "true"]].concat();
+        let output = latchwork(&url, &arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(69), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(says), "{output:?}");
+    }
+}
+
+#[test]
+fn no_database_is_not_the_one_of_this_machine() {
+    for empty in ["", " "] {
+        let mut command = without_database(&["run", "--try", "--url", empty, "name", "--", "true"]);
+        // Where there is one.
+        let output = command.env("PGHOST", cluster().host()).output().unwrap();
+        assert_eq!(output.status.code(), Some(64), "{output:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("--url is empty"),
+            "{output:?}"
+        );
+    }
+    let output = latchwork("", &["run", "--try", "name", "--", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(64), "{output:?}");
 }
 
 #[test]
