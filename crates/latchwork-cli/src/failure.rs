@@ -79,6 +79,14 @@ impl Failure {
         Self::new(status, chain(error))
     }
 
+    /// The same in other words.
+    pub(crate) fn reworded(self, reword: impl FnOnce(&str) -> String) -> Self {
+        Self {
+            text: reword(&self.text),
+            ..self
+        }
+    }
+
     /// Tells it on standard error, and gives the status to end with.
     pub(crate) fn report(self) -> Status {
         if !self.text.is_empty() {

@@ -116,7 +116,7 @@ impl RunArgs {
         };
         tokio::select! {
             biased;
-            ran = ran => ran,
+            ran = ran => ran.map_err(|failure| self.name.name_failure(failure, key)),
             signal = signals.pass_on() => Ok(over.get().unwrap_or_else(|| Status::of_signal(signal.as_raw()))),
         }
     }
@@ -162,8 +162,8 @@ impl RunArgs {
             Err(ConnectError::TimedOut { server, limit }) if wait.is_some() => Err(Failure::new(
                 Status::UNAVAILABLE,
                 format!(
-                    "connecting to {server} took longer than --wait allows, which is {limit:?}; check the network and the load of \
-                     the server, or allow more time"
+                    "connecting to {server} took longer than --wait allows, which is {limit:?}; check the network and the \
+                     load of the server, or allow more time"
                 ),
             )),
             Err(error) => Err(error.into()),
@@ -175,7 +175,8 @@ impl RunArgs {
         let age = PostgresOptions::default().timing.trust();
         match self.wait.filter(|wait| self.fenced && *wait <= age) {
             Some(wait) => Err(Failure::usage(format!(
-                "a fenced lock needs a connection that is {age:?} old, so --wait {wait:?} is never enough; give it more than {age:?}"
+                "a fenced lock needs a connection that is {age:?} old, so --wait {wait:?} is never enough; give it more than \
+                 {age:?}"
             ))),
             None => Ok(()),
         }
@@ -183,8 +184,12 @@ impl RunArgs {
 
     async fn acquire(&self, locks: &Locks, key: Key, begun: Instant) -> Result<Option<Held>, Failure> {
         let limit = if self.try_only { Some(Duration::ZERO) } else { self.wait };
-        // What the way to the database has taken is a part of it. What is left may be nothing, which is a single attempt.
-        let limit = limit.map(|limit| limit.saturating_sub(begun.elapsed()));
+        let limit = limit.map(|limit| {
+            // What the way to the database has taken is a part of it. Less than an answer takes would say that others hold what
+            // nobody was asked for; zero is a single attempt, which waits for its answer.
+            let left = limit.saturating_sub(begun.elapsed());
+            if left < ANSWERED_WITHIN { Duration::ZERO } else { left }
+        });
         let acquired = if let Some(slots) = self.slots {
             let acquire = locks.slots(key, slots)?.acquire();
             let permit = match limit {
@@ -228,8 +233,8 @@ impl RunArgs {
         Failure::new(
             Status::UNAVAILABLE,
             format!(
-                "a fenced lock needs a connection that is {age:?} old, and --wait {wait:?} was over before there was one, so nothing \
-                 is known of the lock {name}; the command was not run; allow more time"
+                "a fenced lock needs a connection that is {age:?} old, and --wait {wait:?} was over before there was one, so \
+                 nothing is known of the lock {name} and the command was not run; allow more time"
             ),
         )
     }
@@ -268,6 +273,9 @@ enum Watched {
     /// It is to be stopped: it has run for as long as it may.
     Overran,
 }
+
+/// What a server takes to answer, with room to spare.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(50);
 
 pub(crate) const STOOD_STILL: &str =
     "this process stood still for longer than its lock can be trusted, so its watchdog has told the command to end";

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use latchwork_harness::{Cluster, Process, Signal, StopMode};
 
-use crate::support::{END_HOLDERS, ends, exit_status, latchwork, stdout};
+use crate::support::{END_HOLDERS, ends, exit_status, latchwork, start, stdout, without_database};
 
 const LEAD: &str = "echo leads $LATCHWORK_TERM $$; while :; do sleep 0.05; done";
 
@@ -92,6 +92,37 @@ fn observers_are_told_of_each_change() {
     assert!(third.contains("\"leader\":null"), "{third}");
 }
 
+#[test]
+fn who_has_the_lock_and_does_not_lead_is_told_from_who_leads() {
+    let cluster = Cluster::start().unwrap();
+    let observe = |more: &[&str]| {
+        let arguments = [&["elect", "--observe", "--once", "billing"], more].concat();
+        stdout(&latchwork(&cluster.url(), &arguments).output().unwrap())
+    };
+    let _plain = start(&cluster, &["run", "billing"], "echo ready; exec sleep 60");
+    let told = observe(&[]);
+    assert!(
+        told.contains("sh#") && told.ends_with(" has the lock of billing, and does not lead yet\n"),
+        "{told}"
+    );
+    let json = observe(&["--json"]);
+    assert!(
+        json.contains("\"since\":null") && json.contains("\"term\":null"),
+        "{json}"
+    );
+}
+
+#[test]
+fn who_lacks_observe_is_told_of_that_alone() {
+    for option in ["--once", "--json"] {
+        let output = without_database(&["elect", option, "billing"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(64), "{output:?}");
+        let told = String::from_utf8(output.stderr).unwrap();
+        let lacking: Vec<&str> = told.lines().skip(1).take_while(|line| !line.is_empty()).collect();
+        assert_eq!(lacking, ["  --observe"], "{told}");
+    }
+}
+
 /// Ends with the second time that it is told to.
 const DRAIN: &str = "n=0; trap 'n=$((n + 1)); echo told $n; [ $n -lt 2 ] || exit 9' TERM; echo leads $$; \
      while :; do sleep 0.05; done";
@@ -163,9 +194,10 @@ fn campaigns_that_fail_are_told_once_and_so_is_their_end() {
 
     cluster.stop(StopMode::Fast).unwrap();
     for candidate in [&mut first, &mut second] {
-        candidate
+        let told = candidate
             .wait_for_line("latchwork: the lock server can't be reached or does not answer")
             .unwrap();
+        assert!(told.contains("nothing is known of the lock billing"), "{told}");
     }
     cluster.restart(StopMode::Fast).unwrap();
     for candidate in [&mut first, &mut second] {

@@ -216,6 +216,53 @@ fn a_fenced_lock_that_was_not_asked_for_is_never_called_busy() {
 }
 
 #[test]
+fn who_has_forgotten_the_dashes_before_the_command_is_told_so() {
+    for verb in ["run", "elect"] {
+        let (status, told) = refusal(&[verb, "mail", "true"]);
+        assert_eq!(status, Some(64), "{told}");
+        assert!(told.contains("the command comes after --"), "{told}");
+    }
+    let (_, told) = refusal(&["run", "--", "true"]);
+    assert!(!told.contains("after --"), "{told}");
+}
+
+#[test]
+fn a_number_below_zero_is_no_name_but_by_its_key() {
+    for verb in ["run", "elect"] {
+        let (status, told) = refusal(&[verb, "-5", "--", "true"]);
+        assert_eq!(status, Some(64), "{told}");
+        assert!(told.contains("--raw"), "{told}");
+    }
+    assert_eq!(status(&["run", "--raw", "-5", "--", "true"]), 0);
+    assert_eq!(status(&["run", "account", "-5", "--", "true"]), 0);
+    assert_eq!(status(&["run", "5", "--", "true"]), 0);
+}
+
+#[test]
+fn every_status_is_in_the_help() {
+    let help = stdout(&without_database(&["--help"]).output().unwrap());
+    let (_, statuses) = help.split_once("Exit status: ").unwrap();
+    for status in ["64", "69", "70", "74", "75", "124", "126", "127"] {
+        assert!(statuses.contains(status), "{status}: {statuses}");
+    }
+}
+
+#[test]
+fn verbs_that_need_no_database_do_not_offer_one() {
+    for verb in [&["key"][..], &["completions"], &["schema", "print"], &["ls"]] {
+        let help = stdout(&without_database(&[verb, &["--help"]].concat()).output().unwrap());
+        assert_eq!(help.contains("--url"), verb == ["ls"], "{help}");
+    }
+    // Whoever gives it to all of them may go on.
+    for place in [
+        &["--url", "host=x", "key", "mail"][..],
+        &["key", "--url", "host=x", "mail"],
+    ] {
+        assert!(without_database(place).output().unwrap().status.success(), "{place:?}");
+    }
+}
+
+#[test]
 fn who_runs_too_long_ends_with_124_whatever_becomes_of_it() {
     for script in [
         "exec sleep 60",
