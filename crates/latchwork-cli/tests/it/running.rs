@@ -1,6 +1,9 @@
 //! What `run` gives the command, and what it ends with.
 
-use std::{net::TcpListener, process::Command};
+use std::{
+    net::TcpListener,
+    process::{Command, Stdio},
+};
 
 use latchwork_harness::{Cluster, Proxy, StopMode, wait_until};
 
@@ -369,6 +372,21 @@ fn a_database_that_is_not_there_is_69_and_never_busy() {
         assert_eq!(output.status.code(), Some(69), "{arguments:?} {output:?}");
         assert!(output.stdout.is_empty(), "{output:?}");
     }
+}
+
+#[test]
+fn an_outage_while_waiting_names_the_lock_and_is_69() {
+    let cluster = Cluster::start().unwrap();
+    let _holder = start(&cluster, &["run", "stuck"], "echo ready; exec sleep 60");
+    let mut command = latchwork(&cluster.url(), &["run", "--wait", "8s", "stuck", "--", "true"]);
+    let waiter = command.stderr(Stdio::piped()).spawn().unwrap();
+    let waits = || cluster.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() == "1";
+    assert!(wait_until(PATIENCE, waits));
+    cluster.stop(StopMode::Immediate).unwrap();
+    let output = waiter.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("the lock stuck") && !said.contains("key "), "{said}");
 }
 
 #[test]
