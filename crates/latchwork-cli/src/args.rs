@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use clap::{Parser, Subcommand};
+use clap::{
+    Arg, Parser, Subcommand,
+    error::{ContextKind, ContextValue},
+};
 
 use crate::{
     commands::{bench, r#break, completions, doctor, elect, key, ls, run, schema},
@@ -29,7 +32,8 @@ pub(crate) struct Cli {
 }
 
 const STATUS_HELP: &str = "Exit status: that of the command that was run, 128 + n for a signal n; 64 usage; \
-     69 database unreachable or refused; 74 lock lost; 75 busy; 126, 127 command can't be run, is not there.\n\
+     69 database unreachable or refused, or nothing known of the lock; 70 the system refuses something; 74 lock lost; 75 busy; \
+     124 stopped by --max-run; 126, 127 command can't be run, is not there.\n\
      doctor: 0 fit, 1 warnings, 2 unfit.";
 
 #[derive(Debug, Subcommand)]
@@ -46,16 +50,33 @@ pub(crate) enum Verb {
 }
 
 /// Says why the command line was refused, or shows the help that it asks for.
-pub(crate) fn refused(error: &clap::Error) -> ExitCode {
+pub(crate) fn refused(mut error: clap::Error) -> ExitCode {
     if !error.use_stderr() {
         // Whoever reads it may have seen enough.
         let _ = error.print();
         return Status::SUCCESS.into();
     }
+    if lacks_command(&error) {
+        let tip = "the command comes after --, as in: latchwork run mail -- ./mail.sh";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
     let text = error.render().to_string();
     let text = without_secrets(text, std::env::args_os().skip(1));
     let _ = io::stderr().write_all(text.as_bytes());
     Status::USAGE.into()
+}
+
+/// Whether there is no command to run, as for who has forgotten the `--` before it: all its words are the name then.
+fn lacks_command(error: &clap::Error) -> bool {
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(lacking)) => lacking.iter().any(|argument| argument.starts_with("<CMD>")),
+        _ => false,
+    }
+}
+
+/// The option that says where the database is, for verbs that need none: taken, as all verbs take it, and not shown.
+pub(crate) fn unused_url() -> Arg {
+    Arg::new("url").long("url").hide(true)
 }
 
 /// Leaves out arguments that may be connection settings, with a password in them: clap shows what it does not
@@ -80,6 +101,14 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         None => humantime::parse_duration(text).map_err(|_| "write it as 90, 250ms, 30s, 5m or 1h30m".to_owned()),
     };
     Ok(time?.min(LONGEST))
+}
+
+/// As [`duration`], for what would never end, or never pause, without a time.
+pub(crate) fn some_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("it must be longer than nothing".to_owned()),
+        time => Ok(time),
+    }
 }
 
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 86_400);

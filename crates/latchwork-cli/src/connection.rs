@@ -17,6 +17,8 @@ pub(crate) struct ConnectionArgs {
 impl ConnectionArgs {
     pub(crate) fn config(&self) -> Result<Config, Failure> {
         let config = match &self.url {
+            // As DATABASE_URL: a variable of a script that is not set must not mean another database.
+            Some(url) if url.trim().is_empty() => return Err(Failure::usage("--url is empty; name a database")),
             Some(url) => Config::from_text_and_env(url),
             None => Config::from_env(),
         };

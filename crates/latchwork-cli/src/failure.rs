@@ -28,6 +28,8 @@ impl Status {
     pub(crate) const UNAVAILABLE: Self = Self(69);
     /// Something that is none of the others' fault.
     pub(crate) const INTERNAL: Self = Self(70);
+    /// The command was stopped because it ran for too long, as timeout(1) has it.
+    pub(crate) const OVERRAN: Self = Self(124);
     /// The lock was lost.
     pub(crate) const LOST: Self = Self(74);
     /// Others have it.
@@ -75,6 +77,14 @@ impl Failure {
 
     pub(crate) fn of(status: Status, error: &dyn Error) -> Self {
         Self::new(status, chain(error))
+    }
+
+    /// The same in other words.
+    pub(crate) fn reworded(self, reword: impl FnOnce(&str) -> String) -> Self {
+        Self {
+            text: reword(&self.text),
+            ..self
+        }
     }
 
     /// Tells it on standard error, and gives the status to end with.
@@ -166,6 +176,7 @@ mod tests {
         let limit = Duration::from_secs(1);
         let table = [
             (AcquireError::TimedOut { key, limit }, Status::BUSY),
+            (AcquireError::NotReady { key, limit }, Status::UNAVAILABLE),
             (AcquireError::Unavailable { key, source: None }, Status::UNAVAILABLE),
             (AcquireError::ConnectionLost { key, source: None }, Status::UNAVAILABLE),
             (AcquireError::Refused { source: None }, Status::UNAVAILABLE),

@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return args::refused(&error),
+        Err(error) => return args::refused(error),
     };
     // One thread: a command waits for one thing at a time, and has to begin quickly.
     let ended = match Builder::new_current_thread().enable_all().build() {

@@ -3,12 +3,13 @@
 use clap::Args;
 use latchwork_core::{Key, Locks, Namespace, once::OnceBuilder};
 
-use crate::{failure::Failure, tool::Tool};
+use crate::{failure::Failure, names::Names, tool::Tool};
 
 /// The name of a lock.
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
-    /// The name, or its parts: `order 42` is what ["order", "42"] is in a program
+    /// The name, or its parts: `order 42` is what ["order", "42"] is in a program. A number is a name too, unless --raw says
+    /// that it is the key itself
     #[arg(
         value_name = "NAME",
         required_unless_present = "compat",
@@ -44,7 +45,28 @@ impl NamespaceArgs {
 
 impl NameArgs {
     pub(crate) fn key(&self) -> Result<Key, Failure> {
+        if let ([name], false, None) = (&self.parts[..], self.raw, self.compat)
+            && name.starts_with('-')
+        {
+            // Only numbers come here with a minus, and the wrong key would exclude nobody.
+            return Err(Failure::usage(format!(
+                "is {name} a name or a key? give --raw for the key; for the name, give --raw and the number that \
+                 `latchwork key {name}` shows"
+            )));
+        }
         key_of(&self.parts, &self.namespace, self.compat, self.raw)
+    }
+
+    /// Names the lock, and its slots, in words that have the number of its key.
+    pub(crate) fn name_in(&self, text: &str, key: Key) -> String {
+        let mut names = Names::default();
+        names.add(key, &self.shown());
+        names.put_into(text)
+    }
+
+    /// As [`name_in`](Self::name_in), for what a command has failed with.
+    pub(crate) fn name_failure(&self, failure: Failure, key: Key) -> Failure {
+        failure.reworded(|text| self.name_in(text, key))
     }
 
     /// What is done once under this name. The reports of it have the name, or the number of the key where it has parts.
@@ -99,7 +121,7 @@ fn raw_key(parts: &[String]) -> Result<Key, Failure> {
 }
 
 /// Reads a key as this command shows it: `-7`, `(1, 2)` or `0/7/1`.
-fn raw(text: &str) -> Option<Key> {
+pub(crate) fn raw(text: &str) -> Option<Key> {
     if let Ok(number) = text.parse() {
         return Some(Key::bigint(number));
     }

@@ -40,6 +40,8 @@ pub struct Survey {
     pub may_install: bool,
     /// The tables of [`schema`]; `None` if the role may not look.
     pub schema: Option<SchemaState>,
+    /// Whether the role may read and write all tables of [`schema`] that are there; not if there are none.
+    pub may_use_schema: bool,
     /// How far the server's clock is from ours, and whether it is ahead. It is known to within half a round trip.
     pub clock: (Duration, Ahead),
     /// The median time of a statement that does nothing.
@@ -101,6 +103,14 @@ impl Survey {
         // Forbidden to look is an answer too.
         let schema = wire.drive(async { Ok(schema::check(&client).await) }).await;
         let schema = schema.map_err(StatementError::from_driver)?.ok();
+        // Of tables that it may look at: else the names alone would be refused.
+        let may_use_schema = match schema {
+            Some(state) if state != SchemaState::Missing => {
+                let asked = wire.drive(client.query_one(MAY_USE, &[])).await;
+                asked.map_err(StatementError::from_driver)?.get(0)
+            }
+            _ => false,
+        };
         let times = Times::take(&client, &mut wire)
             .await
             .map_err(StatementError::from_driver)?;
@@ -128,6 +138,7 @@ impl Survey {
                 .collect(),
             may_install: state.get(12),
             schema,
+            may_use_schema,
             clock: times.clock,
             round_trip: times.round_trip,
             longest_round_trip: times.longest,
@@ -198,6 +209,13 @@ const ROUNDS: usize = 21;
 
 const CLOCK: &str =
     "SELECT pg_catalog.trunc(EXTRACT(epoch FROM pg_catalog.clock_timestamp()) * 1000000)::pg_catalog.int8";
+
+/// Whether each of our tables may be read and written.
+const MAY_USE: &str = "SELECT coalesce(pg_catalog.bool_and(pg_catalog.has_table_privilege(c.oid, 'SELECT') \
+     AND pg_catalog.has_table_privilege(c.oid, 'INSERT') AND pg_catalog.has_table_privilege(c.oid, 'UPDATE') \
+     AND pg_catalog.has_table_privilege(c.oid, 'DELETE')), false) \
+     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace \
+     WHERE n.nspname = 'latchwork' AND c.relname IN ('rate_limits', 'idempotency', 'ticks')";
 
 /// The limits that end a session or a statement, in milliseconds.
 const TIMEOUTS: &str = "SELECT name, \

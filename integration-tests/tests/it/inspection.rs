@@ -103,6 +103,7 @@ async fn a_survey_tells_of_the_server_as_it_is(cluster: &Cluster) {
     );
     assert_eq!(survey.schema, Some(SchemaState::Missing));
     assert!(survey.sees_others && survey.ends_others && survey.may_install);
+    assert!(!survey.may_use_schema, "there is nothing to use");
     assert!(survey.locks_in_use < 100 && survey.clock.0 < Duration::from_secs(1));
     let timeout = |name: &str| survey.timeouts.iter().find(|timeout| timeout.name == name);
     assert_eq!(timeout("statement_timeout").unwrap().for_us, None);

@@ -5,12 +5,15 @@ use std::{
 
 use clap::Args;
 use latchwork_core::{Key, key::Registry};
-use latchwork_postgres::{Postgres, inspect::Holder};
+use latchwork_postgres::{
+    Postgres, StatementError,
+    inspect::{Holder, InspectError},
+};
 use tokio::time::{Instant, sleep};
 
 use crate::{
     connection::ConnectionArgs,
-    failure::{Failure, Status},
+    failure::{Failure, Status, chain},
     name::NameArgs,
     output::{line, printable},
 };
@@ -56,7 +59,7 @@ impl BreakArgs {
                     "{name} is held by {who}: end it by ROLLBACK PREPARED, see pg_prepared_xacts"
                 ))?;
                 status = Status::WARNINGS;
-            } else if !postgres.end_holder(holder).await? {
+            } else if !self.end(&postgres, holder, connection).await? {
                 line(&format_args!("{who} holds {name} no more"))?;
             } else if self.has_ended(&postgres, holder).await? {
                 line(&format_args!("ended {who}, which held {name}"))?;
@@ -66,6 +69,28 @@ impl BreakArgs {
             }
         }
         Ok(status)
+    }
+
+    /// Whether it was there to be ended.
+    async fn end(&self, postgres: &Postgres, holder: &Holder, connection: &ConnectionArgs) -> Result<bool, Failure> {
+        let error = match postgres.end_holder(holder).await {
+            Ok(ended) => return Ok(ended),
+            Err(error) if is_forbidden(&error) => error,
+            Err(error) => return Err(error.into()),
+        };
+        let role = connection.config()?.user().unwrap_or("this role").to_owned();
+        let owner = holder.session.as_ref().and_then(|session| session.user.as_deref());
+        let owner = owner.map_or_else(|| "whose it is".to_owned(), |owner| format!("{owner}, whose it is"));
+        Err(Failure::new(
+            Status::UNAVAILABLE,
+            format!(
+                "the server does not let {role} end the session of {}, which holds {}: GRANT pg_signal_backend TO {role}, \
+                 or connect as the role {owner}; sessions of superusers end for superusers only: {}",
+                shown(holder),
+                self.name.shown(),
+                chain(&error),
+            ),
+        ))
     }
 
     fn may(&self, holders: &[Holder]) -> Result<bool, Failure> {
@@ -100,6 +125,16 @@ impl BreakArgs {
     }
 }
 
+/// Whether the server says that the role has not the right to.
+fn is_forbidden(error: &InspectError) -> bool {
+    match error {
+        InspectError::Statement(StatementError::Server { source }) => {
+            source.code().is_some_and(|code| code.code() == INSUFFICIENT_PRIVILEGE)
+        }
+        _ => false,
+    }
+}
+
 async fn holders_of(postgres: &Postgres, key: Key) -> Result<Vec<Holder>, Failure> {
     let seen = postgres.inspect(&Registry::new()).await?;
     Ok(seen.holders_of(key).cloned().collect())
@@ -115,5 +150,6 @@ fn shown(holder: &Holder) -> String {
     }
 }
 
+const INSUFFICIENT_PRIVILEGE: &str = "42501";
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

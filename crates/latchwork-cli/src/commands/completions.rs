@@ -4,7 +4,7 @@ use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
 use crate::{
-    args::Cli,
+    args::{Cli, unused_url},
     failure::{Failure, Status},
 };
 
@@ -12,6 +12,7 @@ use crate::{
 ///
 /// Such as: latchwork completions bash > /etc/bash_completion.d/latchwork
 #[derive(Debug, Args)]
+#[command(arg = unused_url())]
 pub(crate) struct CompletionsArgs {
     shell: Shell,
 }

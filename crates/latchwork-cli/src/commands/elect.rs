@@ -9,7 +9,7 @@ use std::{
 
 use clap::Args;
 use latchwork_core::{
-    AcquireError, Locks,
+    AcquireError, Key, Locks,
     leader::{CancellationToken, Candidate, Incumbent, Leading},
 };
 use serde_json::json;
@@ -44,7 +44,8 @@ pub(crate) struct ElectArgs {
     /// With --observe, tells it once
     #[arg(long, requires = "observe")]
     once: bool,
-    /// With --observe, tells it in JSON, a line each
+    /// With --observe, tells it in JSON, a line each. Who has the lock and does not lead yet, since transactions of the last
+    /// leader still run, has null for "since" and "term"
     #[arg(long, requires = "observe")]
     json: bool,
     /// Leaves the leadership to others for so long each time that it is vacant
@@ -56,15 +57,17 @@ pub(crate) struct ElectArgs {
     #[arg(long, short)]
     quiet: bool,
     /// The command, and its arguments
-    #[arg(last = true, required_unless_present = "observe", value_name = "CMD")]
+    // Who gives one of the others lacks --observe, and no command.
+    #[arg(last = true, required_unless_present_any = ["observe", "once", "json"], value_name = "CMD")]
     command: Vec<OsString>,
 }
 
 impl ElectArgs {
     pub(crate) async fn perform(self, connection: &ConnectionArgs) -> Result<Status, Failure> {
+        let key = self.name.key()?;
         if self.observe {
             let locks = connection.connect("latchwork elect --observe").await?.locks();
-            return self.observe(&locks).await;
+            return self.observe(&locks, key).await;
         }
         let mut signals = Signals::take()?;
         let recipient = signals.recipient();
@@ -74,21 +77,21 @@ impl ElectArgs {
         };
         let led = async {
             let locks = connection.connect(&work.program()).await?.locks();
-            let leader = locks.leader(self.name.key()?);
+            let leader = locks.leader(key);
             let candidate = leader.with_campaign_delay(self.delay.unwrap_or_default()).campaign()?;
             let (last, mut last_ended) = mpsc::channel(1);
             let led = tokio::select! {
                 biased;
                 led = candidate.run(|leading, cancel| self.lead(&work, &candidate, leading, cancel, &recipient, &last)) => led,
                 led = last_ended.recv() => led,
-                never = self.tell_failures(&candidate) => match never {},
+                never = self.tell_failures(&candidate, key) => match never {},
             };
             candidate.shutdown().await;
             led.unwrap_or_else(|| Err(Failure::new(Status::UNAVAILABLE, "the campaign has ended")))
         };
         tokio::select! {
             biased;
-            led = led => led,
+            led = led => led.map_err(|failure| self.name.name_failure(failure, key)),
             // Dropped, the candidate resigns; there is nothing to wait for that the end of the connection does not do.
             signal = signals.pass_on() => Ok(Status::of_signal(signal.as_raw())),
         }
@@ -144,7 +147,7 @@ impl ElectArgs {
     }
 
     /// Tells why campaigns fail, each reason once, and when they do no more.
-    async fn tell_failures(&self, candidate: &Candidate) -> Infallible {
+    async fn tell_failures(&self, candidate: &Candidate, key: Key) -> Infallible {
         let mut told: Vec<String> = Vec::new();
         let mut last: Option<(Arc<AcquireError>, Instant)> = None;
         loop {
@@ -163,7 +166,7 @@ impl ElectArgs {
                 }
                 continue;
             }
-            let news = chain(&*failure);
+            let news = self.name.name_in(&chain(&*failure), key);
             last = Some((failure, Instant::now()));
             if !told.contains(&news) {
                 self.tell(&news);
@@ -178,8 +181,8 @@ impl ElectArgs {
         }
     }
 
-    async fn observe(&self, locks: &Locks) -> Result<Status, Failure> {
-        let candidate = locks.leader(self.name.key()?).ineligible().campaign()?;
+    async fn observe(&self, locks: &Locks, key: Key) -> Result<Status, Failure> {
+        let candidate = locks.leader(key).ineligible().campaign()?;
         let mut last = None;
         loop {
             match candidate.leader().await {
@@ -218,7 +221,9 @@ impl ElectArgs {
         let Some(leader) = leader else {
             return line(&format_args!("nobody leads {name}"));
         };
-        let mut text = format!("{} leads {name}", leader.identity);
+        let is_leading = leader.term.is_some();
+        let does = if is_leading { "leads" } else { "has the lock of" };
+        let mut text = format!("{} {does} {name}", leader.identity);
         if let Some(host) = &leader.host {
             text += &format!(" from {host}");
         }
@@ -227,6 +232,10 @@ impl ElectArgs {
         }
         if let Some(term) = leader.term {
             text += &format!(" in term {term}");
+        }
+        if !is_leading {
+            // Transactions of the last leader still run, or it does not campaign at all, as `run` does not.
+            text += ", and does not lead yet";
         }
         line(&text)
     }

@@ -3,6 +3,7 @@ use latchwork_core::{Key, key::sql::SqlPart};
 use serde_json::{Value, json};
 
 use crate::{
+    args::unused_url,
     failure::{Failure, Status},
     name::{NamespaceArgs, key_of},
     output::line,
@@ -13,6 +14,7 @@ use crate::{
 ///
 /// Needs no database.
 #[derive(Debug, Args)]
+#[command(arg = unused_url())]
 pub(crate) struct KeyArgs {
     /// The name, or its parts: `order 42` is what ["order", "42"] is in a program
     #[arg(

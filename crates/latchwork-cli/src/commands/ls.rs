@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
-    args::duration,
+    args::some_duration,
     connection::ConnectionArgs,
     failure::{Failure, Status, chain},
     name::{NamespaceArgs, key_of},
-    names::Names,
+    names::{Names, Natural},
     output::{ago, line, news, printable, short, table, time},
     tool::Tool,
 };
@@ -28,7 +28,8 @@ use crate::{
 /// Keys have no names in them: those of --key, of --names and of other tools' migrations are named, others are numbers.
 ///
 /// A lock is shown with the scope "transaction" if its session has a transaction open: its own end may be that of the
-/// session all the same. "<5m" means that it has been held for five minutes at most. Who polls for a lock is not seen.
+/// session all the same. "<5m" means that it has been held for five minutes at most. Who waits asks anew every 5 s or so,
+/// and FOR is the time since then: how long it has waited in all is not known. Who polls for a lock is not seen.
 #[derive(Debug, Args)]
 pub(crate) struct LsArgs {
     /// Shows this lock alone, with its slots, its shards and the workers that share them
@@ -48,8 +49,8 @@ pub(crate) struct LsArgs {
     /// Shows it again and again, also after an outage of the server
     #[arg(long, short)]
     watch: bool,
-    /// How often, with --watch
-    #[arg(long, value_name = "DUR", value_parser = duration, default_value = "2s", requires = "watch")]
+    /// How often, with --watch; longer than 0
+    #[arg(long, value_name = "DUR", value_parser = some_duration, default_value = "2s", requires = "watch")]
     every: Duration,
     /// Writes JSON, a line for each holder and each waiter
     #[arg(long)]
@@ -93,6 +94,10 @@ impl LsArgs {
                 seen.holders.retain(|holder| holder.name.is_some());
                 seen.waiters.retain(|waiter| waiter.name.is_some());
             }
+            seen.holders
+                .sort_by_cached_key(|holder| place(holder.name.as_deref(), holder.key));
+            seen.waiters
+                .sort_by_cached_key(|waiter| place(waiter.name.as_deref(), waiter.key));
             self.show(&seen)?;
             if !self.watch {
                 return Ok(Status::SUCCESS);
@@ -132,14 +137,28 @@ impl LsArgs {
         if seen.holders.is_empty() && seen.waiters.is_empty() {
             return line(&"nobody holds a lock, or waits for one");
         }
-        let mut rows: Vec<(Key, Vec<String>)> = Vec::new();
-        rows.extend(seen.holders.iter().map(|holder| (holder.key, holder_row(holder, seen))));
-        rows.extend(seen.waiters.iter().map(|waiter| (waiter.key, waiter_row(waiter))));
-        // Holders and waiters were each sorted, so those of one key come together, the holders first.
-        rows.sort_by_key(|(key, _)| (key.objsubid(), key.classid(), key.objid()));
+        let mut rows: Vec<(Place, Vec<String>)> = Vec::new();
+        rows.extend(seen.holders.iter().map(|holder| {
+            let place = place(holder.name.as_deref(), holder.key);
+            (place, holder_row(holder, seen))
+        }));
+        rows.extend(seen.waiters.iter().map(|waiter| {
+            let place = place(waiter.name.as_deref(), waiter.key);
+            (place, waiter_row(waiter))
+        }));
+        // Those of one key come together, the holders first.
+        rows.sort_by(|(one, _), (other, _)| one.cmp(other));
         let rows: Vec<Vec<String>> = rows.into_iter().map(|(_, row)| row).collect();
         table(HEAD, &rows)
     }
+}
+
+/// What locks are sorted by: their names, and after those the keys that have none.
+type Place = (bool, Natural, (u32, u32, u32));
+
+fn place(name: Option<&str>, key: Key) -> Place {
+    let key = (u32::from(key.objsubid()), key.classid(), key.objid());
+    (name.is_none(), Natural::of(name.unwrap_or_default()), key)
 }
 
 const HEAD: &[&str] = &[

@@ -4,8 +4,8 @@ use std::{cell::Cell, ffi::OsString, future::Future, pin::Pin, time::Duration};
 
 use clap::Args;
 use latchwork_core::{AcquireError, Guard, Key, Locks, Permit, ReleaseError, fence::FencedGuard, slots::MAX_SLOTS};
-use latchwork_postgres::{Postgres, checks::ExclusionProbe};
-use tokio::time::sleep;
+use latchwork_postgres::{ConnectError, Postgres, PostgresOptions, checks::ExclusionProbe};
+use tokio::time::{Instant, sleep};
 
 use once::OnceArgs;
 
@@ -34,7 +34,8 @@ pub(crate) struct RunArgs {
     /// Ends with 75 at once if others hold the lock
     #[arg(long = "try", conflicts_with = "wait")]
     try_only: bool,
-    /// Ends with 75 if others hold the lock for all of this time, such as 30s or 5m
+    /// Ends with 75 if others hold the lock for all of this time, such as 30s or 5m. It covers the way to the database too, of
+    /// which it is the limit where it is less than connect_timeout (5 s)
     #[arg(long, value_name = "DUR", value_parser = duration)]
     wait: Option<Duration>,
     /// Shares the lock with others who share it
@@ -44,10 +45,12 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", conflicts_with = "shared", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_SLOTS)))]
     slots: Option<u32>,
     /// Takes the lock fenced, on a connection that is 5 s old, and gives the command its term: a number that grows with
-    /// each holder, so that what the command writes to can refuse the last one
+    /// each holder, so that what the command writes to can refuse the last one. So it takes 5 s and more: there is no --try,
+    /// and --wait must be longer
     #[arg(long, conflicts_with_all = ["try_only", "slots"])]
     fenced: bool,
-    /// Stops the command after this time, with SIGTERM, and after --grace with SIGKILL
+    /// Stops the command after this time, with SIGTERM, and after --grace with SIGKILL, and ends with 124, whatever the
+    /// command's own status then is
     #[arg(long, value_name = "DUR", value_parser = duration)]
     max_run: Option<Duration>,
     #[command(flatten)]
@@ -77,6 +80,7 @@ impl RunArgs {
         let recipient = signals.recipient();
         let key = self.name.key()?;
         let tick = self.once.tick()?;
+        self.check_wait()?;
         let work = Work {
             command: self.command.clone(),
             grace: self.grace.grace,
@@ -84,18 +88,22 @@ impl RunArgs {
         // Who is told to end while the lock is still to be given up has the command's status all the same.
         let over = Cell::new(None);
         let ran = async {
+            let begun = Instant::now();
             let locks = self.connect(connection, &work.program()).await?;
             if self.once.is_given() {
                 return self.run_once(&locks, key, &tick, &work, &recipient, &over).await;
             }
-            let Some(held) = self.acquire(&locks, key).await? else {
+            let Some(held) = self.acquire(&locks, key, begun).await? else {
                 return Ok(self.busy());
             };
             let mut running = work.start(&self.environment(&held), &recipient)?;
             let status = match self.watch(&mut running, held.lost()).await? {
                 Watched::Ended(status) => status,
                 // The lock is held while it is stopped.
-                Watched::Overran => running.stop().await?,
+                Watched::Overran => {
+                    running.stop().await?;
+                    Status::OVERRAN
+                }
                 Watched::Lost => {
                     running.stop().await?;
                     return Ok(Status::LOST);
@@ -108,7 +116,7 @@ impl RunArgs {
         };
         tokio::select! {
             biased;
-            ran = ran => ran,
+            ran = ran => ran.map_err(|failure| self.name.name_failure(failure, key)),
             signal = signals.pass_on() => Ok(over.get().unwrap_or_else(|| Status::of_signal(signal.as_raw()))),
         }
     }
@@ -141,11 +149,47 @@ impl RunArgs {
     async fn connect(&self, connection: &ConnectionArgs, program: &str) -> Result<Locks, Failure> {
         let config = connection.config()?;
         let options = ConnectionArgs::options(&config, program).with_exclusion_probe(ExclusionProbe::OneSession);
-        Ok(Postgres::connect(config, options).await?.locks())
+        // A single attempt takes as long as the way to it does.
+        let wait = self
+            .wait
+            .filter(|wait| !wait.is_zero() && *wait < config.connect_timeout());
+        let config = match wait {
+            Some(wait) => config.with_connect_timeout(wait),
+            None => config,
+        };
+        match Postgres::connect(config, options).await {
+            Ok(postgres) => Ok(postgres.locks()),
+            Err(ConnectError::TimedOut { server, limit }) if wait.is_some() => Err(Failure::new(
+                Status::UNAVAILABLE,
+                format!(
+                    "connecting to {server} took longer than --wait allows, which is {limit:?}; check the network and the \
+                     load of the server, or allow more time"
+                ),
+            )),
+            Err(error) => Err(error.into()),
+        }
     }
 
-    async fn acquire(&self, locks: &Locks, key: Key) -> Result<Option<Held>, Failure> {
+    /// Refuses a wait that has no chance, since a fenced lock needs a connection of some age: it would say nothing of the lock.
+    fn check_wait(&self) -> Result<(), Failure> {
+        let age = PostgresOptions::default().timing.trust();
+        match self.wait.filter(|wait| self.fenced && *wait <= age) {
+            Some(wait) => Err(Failure::usage(format!(
+                "a fenced lock needs a connection that is {age:?} old, so --wait {wait:?} is never enough; give it more than \
+                 {age:?}"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    async fn acquire(&self, locks: &Locks, key: Key, begun: Instant) -> Result<Option<Held>, Failure> {
         let limit = if self.try_only { Some(Duration::ZERO) } else { self.wait };
+        let limit = limit.map(|limit| {
+            // What the way to the database has taken is a part of it. Less than an answer takes would say that others hold what
+            // nobody was asked for; zero is a single attempt, which waits for its answer.
+            let left = limit.saturating_sub(begun.elapsed());
+            if left < ANSWERED_WITHIN { Duration::ZERO } else { left }
+        });
         let acquired = if let Some(slots) = self.slots {
             let acquire = locks.slots(key, slots)?.acquire();
             let permit = match limit {
@@ -177,8 +221,22 @@ impl RunArgs {
         match acquired {
             Ok(held) => Ok(Some(held)),
             Err(AcquireError::TimedOut { .. }) => Ok(None),
+            Err(AcquireError::NotReady { .. }) => Err(self.not_ready()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Not busy: nobody has been asked.
+    fn not_ready(&self) -> Failure {
+        let (name, wait) = (self.name.shown(), self.wait.unwrap_or_default());
+        let age = PostgresOptions::default().timing.trust();
+        Failure::new(
+            Status::UNAVAILABLE,
+            format!(
+                "a fenced lock needs a connection that is {age:?} old, and --wait {wait:?} was over before there was one, so \
+                 nothing is known of the lock {name} and the command was not run; allow more time"
+            ),
+        )
     }
 
     fn busy(&self) -> Status {
@@ -215,6 +273,9 @@ enum Watched {
     /// It is to be stopped: it has run for as long as it may.
     Overran,
 }
+
+/// What a server takes to answer, with room to spare.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(50);
 
 pub(crate) const STOOD_STILL: &str =
     "this process stood still for longer than its lock can be trusted, so its watchdog has told the command to end";

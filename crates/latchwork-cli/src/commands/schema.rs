@@ -2,14 +2,15 @@ use clap::{Args, Subcommand};
 use latchwork_postgres::schema;
 
 use crate::{
+    args::unused_url,
     connection::ConnectionArgs,
     failure::{Failure, Status, chain},
     output::line,
 };
 
-/// Shows, makes or checks the tables that rate limits and idempotency need
+/// Shows, makes or checks the tables that rate limits, idempotency and ticks need
 ///
-/// Locks, slots and leaders need no tables.
+/// Locks, slots and leaders need no tables; `latchwork run --tick` does.
 #[derive(Debug, Args)]
 pub(crate) struct SchemaArgs {
     #[command(subcommand)]
@@ -19,6 +20,7 @@ pub(crate) struct SchemaArgs {
 #[derive(Debug, Subcommand)]
 enum SchemaVerb {
     /// Writes the SQL that makes the tables, for a migration tool; it may run twice
+    #[command(arg = unused_url())]
     Print,
     /// Makes what is missing, and brings older tables up to date
     Install,

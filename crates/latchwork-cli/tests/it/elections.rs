@@ -2,9 +2,10 @@
 
 use std::process::{Command, Stdio};
 
-use latchwork_harness::{Cluster, Process, Signal, StopMode};
+use latchwork_core::Namespace;
+use latchwork_harness::{Cluster, Process, Signal, StopMode, wait_until};
 
-use crate::support::{END_HOLDERS, ends, exit_status, latchwork, stdout};
+use crate::support::{END_HOLDERS, PATIENCE, ends, exit_status, latchwork, start, stdout, without_database};
 
 const LEAD: &str = "echo leads $LATCHWORK_TERM $$; while :; do sleep 0.05; done";
 
@@ -68,7 +69,7 @@ fn a_follower_ends_with_a_signal() {
     let second = candidate(&cluster);
     let mut second = second;
     let campaigns = || cluster.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() == "1";
-    assert!(latchwork_harness::wait_until(crate::support::PATIENCE, campaigns));
+    assert!(wait_until(PATIENCE, campaigns));
     second.signal(Signal::TERM);
     assert_eq!(exit_status(&mut second), 143);
 }
@@ -90,6 +91,53 @@ fn observers_are_told_of_each_change() {
     leader.signal(Signal::TERM);
     let third = observer.next_line().unwrap().unwrap();
     assert!(third.contains("\"leader\":null"), "{third}");
+}
+
+#[test]
+fn who_has_the_lock_and_does_not_lead_yet_is_told_from_who_leads() {
+    let cluster = Cluster::start().unwrap();
+    // As a transaction does that the last leader has begun.
+    let fence = Namespace::unnamed().key("billing").unwrap().derive("fence", 0);
+    let fence = fence.to_string();
+    let transaction = start(
+        &cluster,
+        &["run", "--shared", "--raw", &fence],
+        "echo ready; exec sleep 60",
+    );
+    let mut next = candidate(&cluster);
+    let observe = |more: &[&str]| {
+        let arguments = [&["elect", "--observe", "--once", "billing"], more].concat();
+        stdout(&latchwork(&cluster.url(), &arguments).output().unwrap())
+    };
+    let mut told = String::new();
+    let has_lock = || {
+        told = observe(&[]);
+        !told.starts_with("nobody leads ")
+    };
+    assert!(wait_until(PATIENCE, has_lock));
+    assert!(
+        told.contains("sh#") && told.ends_with(" has the lock of billing, and does not lead yet\n"),
+        "{told}"
+    );
+    let json = observe(&["--json"]);
+    assert!(
+        json.contains("\"since\":null") && json.contains("\"term\":null") && json.contains("sh#"),
+        "{json}"
+    );
+    transaction.signal(Signal::TERM);
+    next.wait_for_line("leads ").unwrap();
+    assert!(observe(&[]).contains(" leads billing since "));
+}
+
+#[test]
+fn who_lacks_observe_is_told_of_that_alone() {
+    for option in ["--once", "--json"] {
+        let output = without_database(&["elect", option, "billing"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(64), "{output:?}");
+        let told = String::from_utf8(output.stderr).unwrap();
+        let lacking: Vec<&str> = told.lines().skip(1).take_while(|line| !line.is_empty()).collect();
+        assert_eq!(lacking, ["  --observe"], "{told}");
+    }
 }
 
 /// Ends with the second time that it is told to.
@@ -159,13 +207,14 @@ fn campaigns_that_fail_are_told_once_and_so_is_their_end() {
     first.wait_for_line("leads ").unwrap();
     let mut second = candidate_that_tells(&cluster.url());
     let queues = || cluster.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() == "1";
-    assert!(latchwork_harness::wait_until(crate::support::PATIENCE, queues));
+    assert!(wait_until(PATIENCE, queues));
 
     cluster.stop(StopMode::Fast).unwrap();
     for candidate in [&mut first, &mut second] {
-        candidate
+        let told = candidate
             .wait_for_line("latchwork: the lock server can't be reached or does not answer")
             .unwrap();
+        assert!(told.contains("nothing is known of the lock billing"), "{told}");
     }
     cluster.restart(StopMode::Fast).unwrap();
     for candidate in [&mut first, &mut second] {

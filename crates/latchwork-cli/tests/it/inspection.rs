@@ -9,7 +9,7 @@ use latchwork_core::shards::ShardEvent;
 use latchwork_harness::{Cluster, Process, Signal, StopMode, wait_until};
 use latchwork_postgres::{Config, Postgres, PostgresOptions};
 
-use crate::support::{PATIENCE, exit_status, held, latchwork, start, stdout};
+use crate::support::{PATIENCE, exit_status, held, latchwork, start, stdout, without_database};
 
 fn show(cluster: &Cluster, arguments: &[&str]) -> String {
     let mut all = vec!["ls"];
@@ -99,6 +99,55 @@ fn names_come_from_a_file_from_slots_and_from_other_tools() {
     }
     let slots = show(&cluster, &["--key", "render"]);
     assert!(slots.contains("render slot ") && !slots.contains("4711"), "{slots}");
+}
+
+#[test]
+fn names_are_sorted_by_the_numbers_in_them() {
+    let cluster = Cluster::start().unwrap();
+    let file = std::env::temp_dir().join(format!("latchwork-cli-order-{}", std::process::id()));
+    let names = ["part 1", "part 2", "part 9", "part 10", "part 11", "part 100"];
+    std::fs::write(&file, names.join("\n")).unwrap();
+    let _held: Vec<Process> = names
+        .iter()
+        .rev()
+        .map(|name| start(&cluster, &["run", name], "echo ready; exec sleep 60"))
+        .collect();
+    let _number = start(&cluster, &["run", "--raw", "1"], "echo ready; exec sleep 60");
+    let shown = |arguments: &[&str]| {
+        let mut command = latchwork(&cluster.url(), &[&["ls"], arguments].concat());
+        stdout(&command.env("LATCHWORK_NAMES", &file).output().unwrap())
+    };
+    let (table, json) = (shown(&[]), shown(&["--json"]));
+    std::fs::remove_file(&file).unwrap();
+    let first: Vec<&str> = table
+        .lines()
+        .skip(1)
+        .map(|line| line.split("  ").next().unwrap())
+        .collect();
+    assert_eq!(first[..6], names, "{table}");
+    assert_eq!(first[6], "1", "{table}");
+    let in_json: Vec<bool> = json
+        .lines()
+        .zip(names)
+        .map(|(line, name)| line.contains(&format!("\"name\":\"{name}\"")))
+        .collect();
+    assert_eq!(in_json, [true; 6], "{json}");
+}
+
+#[test]
+fn a_watch_without_a_pause_is_refused_and_the_help_says_what_for_is() {
+    for every in ["0", "0ms"] {
+        let watch = latchwork("host=/nowhere", &["ls", "--watch", "--every", every])
+            .status()
+            .unwrap();
+        assert_eq!(watch.code(), Some(64));
+    }
+    let help = stdout(&without_database(&["help", "ls"]).output().unwrap());
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        help.contains("asks anew every 5 s or so, and FOR is the time since then"),
+        "{help}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -208,9 +257,12 @@ fn break_needs_the_right_to_and_says_so() {
     let url = cluster.url_for("shop", "postgres");
     let broken = latchwork(&url, &["break", "--yes", "stuck"]).output().unwrap();
     assert_eq!(broken.status.code(), Some(69), "{broken:?}");
-    assert!(
-        String::from_utf8_lossy(&broken.stderr).contains("terminate"),
-        "{broken:?}"
-    );
+    let said = String::from_utf8_lossy(&broken.stderr);
+    for words in [
+        "which holds stuck: GRANT pg_signal_backend TO shop, or connect as the role",
+        "terminate",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
     assert_eq!(held(&cluster), "1");
 }

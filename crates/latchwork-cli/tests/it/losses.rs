@@ -82,7 +82,7 @@ fn whether_anybody_reads_what_it_says_makes_no_difference() {
         writer
     };
     for (arguments, status) in [
-        (&["run", "--max-run", "200ms", "unread"][..], 143),
+        (&["run", "--max-run", "200ms", "unread"][..], 124),
         (&["run", "unread"], 74),
         (&["run", "--hold-at-least", "1ms", "unread"], 74),
         (&["elect", "unread"], 143),

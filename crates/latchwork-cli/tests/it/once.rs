@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use latchwork_harness::{Cluster, StopMode, wait_until};
 
-use crate::support::{END_HOLDERS, PATIENCE, exit_status, held, latchwork, start};
+use crate::support::{END_HOLDERS, PATIENCE, exit_status, held, latchwork, start, stdout, without_database};
 
 fn status_of(cluster: &Cluster, arguments: &[&str]) -> Option<i32> {
     latchwork(&cluster.url(), arguments).status().unwrap().code()
@@ -49,6 +49,46 @@ fn a_tick_runs_once_and_who_comes_second_is_told_75() {
         assert_eq!(outcome(&cluster, name), end, "{name}");
         assert_eq!(run(), Some(75), "{name}");
         assert_eq!(outcome(&cluster, name), end, "{name}");
+    }
+}
+
+#[test]
+fn who_does_not_run_says_why_in_words() {
+    let cluster = with_tables();
+    let told = |arguments: &[&str]| {
+        let output = latchwork(&cluster.url(), arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(75), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let yearly = ["run", "--tick", "0 0 1 1 *", "report", "--", "true"];
+    assert_eq!(status_of(&cluster, &yearly), Some(0));
+    assert_eq!(
+        told(&yearly),
+        "latchwork: report has run for this tick, or a later one; the command was not run\n"
+    );
+    let _holder = start(&cluster, &["run", "mail"], "echo ready; exec sleep 60");
+    assert_eq!(
+        told(&["run", "--hold-at-least", "1s", "mail", "--", "true"]),
+        "latchwork: others hold the lock mail; the command was not run\n"
+    );
+}
+
+#[test]
+fn the_first_run_of_a_job_is_for_the_last_tick_and_the_help_says_so() {
+    let cluster = with_tables();
+    let yearly = ["run", "--tick", "0 3 1 1 *", "new", "--", "echo", "it runs"];
+    assert_eq!(
+        stdout(&latchwork(&cluster.url(), &yearly).output().unwrap()),
+        "it runs\n"
+    );
+    let help = stdout(&without_database(&["help", "run"]).output().unwrap());
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [
+        "the first run of a name that has never run begins at once",
+        "as with --try: there is no --wait",
+        "ends with 124",
+    ] {
+        assert!(help.contains(words), "{words}: {help}");
     }
 }
 
@@ -141,7 +181,7 @@ fn a_command_that_runs_too_long_or_loses_its_lock_is_ended() {
         "sleep",
         "60",
     ];
-    assert_eq!(status_of(&cluster, &long), Some(143));
+    assert_eq!(status_of(&cluster, &long), Some(124));
     assert_eq!(outcome(&cluster, "long"), "overran");
     let tick = ["run", "--tick", "0 0 1 1 *", "lost"];
     let mut process = start(&cluster, &tick, "echo ready; exec sleep 60");

@@ -1,6 +1,9 @@
 //! What `run` gives the command, and what it ends with.
 
-use std::process::Command;
+use std::{
+    net::TcpListener,
+    process::{Command, Stdio},
+};
 
 use latchwork_harness::{Cluster, Proxy, StopMode, wait_until};
 
@@ -114,7 +117,7 @@ fn a_command_that_is_not_there_or_can_not_be_run_is_told_as_a_shell_does() {
 fn who_finds_the_lock_held_is_told_so_and_runs_nothing() {
     let cluster = Cluster::start().unwrap();
     let _holder = start(&cluster, &["run", "busy"], "echo ready; exec sleep 60");
-    for how in [&["--try"][..], &["--wait", "100ms"], &["--wait", "0"]] {
+    for how in [&["--try"][..], &["--wait", "1s"], &["--wait", "0"]] {
         let mut arguments = vec!["run"];
         arguments.extend(how);
         arguments.extend(["busy", "--", "echo", "it runs"]);
@@ -183,6 +186,147 @@ fn a_fenced_command_has_a_term_that_grows() {
     assert!(first < second, "{first} {second}");
 }
 
+fn refusal(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = run(arguments);
+    assert!(output.stdout.is_empty(), "{output:?}");
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_fenced_lock_that_was_not_asked_for_is_never_called_busy() {
+    // Less than a connection has to be old, so that no server is asked.
+    for wait in ["2s", "0", "5s"] {
+        let (status, told) = refusal(&["run", "--fenced", "--wait", wait, "young", "--", "echo", "it runs"]);
+        assert_eq!(status, Some(64), "{told}");
+        assert!(told.contains("5s old"), "{told}");
+    }
+    let (status, told) = refusal(&["run", "--fenced", "--try", "young", "--", "echo", "it runs"]);
+    assert_eq!(status, Some(64), "{told}");
+    // More, but by less than it takes to connect.
+    let (status, told) = refusal(&[
+        "run",
+        "--fenced",
+        "--wait",
+        "5000001us",
+        "young",
+        "--",
+        "echo",
+        "it runs",
+    ]);
+    assert_eq!(status, Some(69), "{told}");
+    assert!(told.contains("nothing is known of the lock young"), "{told}");
+    assert!(!told.contains("others hold"), "{told}");
+}
+
+#[test]
+fn who_has_forgotten_the_dashes_before_the_command_is_told_so() {
+    for verb in ["run", "elect"] {
+        let (status, told) = refusal(&[verb, "mail", "true"]);
+        assert_eq!(status, Some(64), "{told}");
+        assert!(told.contains("the command comes after --"), "{told}");
+    }
+    let (_, told) = refusal(&["run", "--", "true"]);
+    assert!(!told.contains("after --"), "{told}");
+}
+
+#[test]
+fn a_number_below_zero_is_no_name_but_by_its_key() {
+    for verb in ["run", "elect"] {
+        let (status, told) = refusal(&[verb, "-5", "--", "true"]);
+        assert_eq!(status, Some(64), "{told}");
+        assert!(told.contains("--raw"), "{told}");
+    }
+    assert_eq!(status(&["run", "--raw", "-5", "--", "true"]), 0);
+    assert_eq!(status(&["run", "account", "-5", "--", "true"]), 0);
+    assert_eq!(status(&["run", "5", "--", "true"]), 0);
+}
+
+#[test]
+fn every_status_is_in_the_help() {
+    let help = stdout(&without_database(&["--help"]).output().unwrap());
+    let (_, statuses) = help.split_once("Exit status: ").unwrap();
+    for status in ["64", "69", "70", "74", "75", "124", "126", "127"] {
+        assert!(statuses.contains(status), "{status}: {statuses}");
+    }
+}
+
+#[test]
+fn verbs_that_need_no_database_do_not_offer_one() {
+    for verb in [&["key"][..], &["completions"], &["schema", "print"], &["ls"]] {
+        let help = stdout(&without_database(&[verb, &["--help"]].concat()).output().unwrap());
+        assert_eq!(help.contains("--url"), verb == ["ls"], "{help}");
+    }
+    // Whoever gives it to all of them may go on.
+    for place in [
+        &["--url", "host=x", "key", "mail"][..],
+        &["key", "--url", "host=x", "mail"],
+    ] {
+        assert!(without_database(place).output().unwrap().status.success(), "{place:?}");
+    }
+}
+
+#[test]
+fn who_runs_too_long_ends_with_124_whatever_becomes_of_it() {
+    for script in [
+        "exec sleep 60",
+        "trap 'exit 0' TERM; while :; do sleep 0.05; done",
+        "trap '' TERM; while :; do sleep 0.05; done",
+    ] {
+        let arguments = [
+            "run",
+            "--max-run",
+            "300ms",
+            "--grace",
+            "1s",
+            "long",
+            "--",
+            "/bin/sh",
+            "-c",
+            script,
+        ];
+        assert_eq!(status(&arguments), 124, "{script}");
+    }
+    assert_eq!(
+        status(&["run", "--max-run", "1h", "short", "--", "/bin/sh", "-c", "exit 3"]),
+        3
+    );
+}
+
+#[test]
+fn the_way_to_a_server_that_never_answers_takes_no_longer_than_the_wait() {
+    // The system takes the connection, and nobody answers on it.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let url = format!("postgres://shop@127.0.0.1:{port}/shop?sslmode=disable&connect_timeout=2");
+    for (how, says) in [
+        (&["--wait", "300ms"][..], "longer than --wait allows, which is 300ms"),
+        (&["--wait", "1h"], "longer than 2s"),
+        (&["--wait", "0"], "longer than 2s"),
+        (&["--try"], "longer than 2s"),
+    ] {
+        let arguments = [&["run"], how, &["name", "--", "true"]].concat();
+        let output = latchwork(&url, &arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(69), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(says), "{output:?}");
+    }
+}
+
+#[test]
+fn no_database_is_not_the_one_of_this_machine() {
+    for empty in ["", " "] {
+        let mut command = without_database(&["run", "--try", "--url", empty, "name", "--", "true"]);
+        // Where there is one.
+        let output = command.env("PGHOST", cluster().host()).output().unwrap();
+        assert_eq!(output.status.code(), Some(64), "{output:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("--url is empty"),
+            "{output:?}"
+        );
+    }
+    let output = latchwork("", &["run", "--try", "name", "--", "true"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(64), "{output:?}");
+}
+
 #[test]
 fn what_can_not_be_understood_is_told_with_64_and_without_secrets() {
     let url = "postgres://shop:hunter2@db/shop";
@@ -228,6 +372,21 @@ fn a_database_that_is_not_there_is_69_and_never_busy() {
         assert_eq!(output.status.code(), Some(69), "{arguments:?} {output:?}");
         assert!(output.stdout.is_empty(), "{output:?}");
     }
+}
+
+#[test]
+fn an_outage_while_waiting_names_the_lock_and_is_69() {
+    let cluster = Cluster::start().unwrap();
+    let _holder = start(&cluster, &["run", "stuck"], "echo ready; exec sleep 60");
+    let mut command = latchwork(&cluster.url(), &["run", "--wait", "8s", "stuck", "--", "true"]);
+    let waiter = command.stderr(Stdio::piped()).spawn().unwrap();
+    let waits = || cluster.psql("SELECT count(*) FROM pg_locks WHERE NOT granted").unwrap() == "1";
+    assert!(wait_until(PATIENCE, waits));
+    cluster.stop(StopMode::Immediate).unwrap();
+    let output = waiter.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("the lock stuck") && !said.contains("key "), "{said}");
 }
 
 #[test]

@@ -70,6 +70,43 @@ fn warnings_are_told_with_1_and_what_to_do() {
 }
 
 #[test]
+fn tables_that_a_role_may_not_use_are_a_warning_that_says_what_to_grant() {
+    let cluster = Cluster::start().unwrap();
+    let (status, text) = doctor(&cluster.url(), &[]);
+    assert_eq!(status, Some(0), "{text}");
+    let missing =
+        "the tables are missing: locks need none, and rate limits, idempotency and ticks (`latchwork run --tick`)";
+    assert!(text.contains(missing), "{text}");
+
+    cluster.psql("CREATE ROLE shop LOGIN").unwrap();
+    latchwork(&cluster.url(), &["schema", "install"]).status().unwrap();
+    let url = cluster.url_for("shop", "postgres");
+    let (status, text) = doctor(&url, &[]);
+    assert_eq!(status, Some(1), "{text}");
+    assert!(
+        text.contains("WARNING  schema       the role shop may not use the tables"),
+        "{text}"
+    );
+    // It may look, and no more.
+    cluster
+        .psql("GRANT USAGE ON SCHEMA latchwork TO shop; GRANT SELECT ON ALL TABLES IN SCHEMA latchwork TO shop")
+        .unwrap();
+    let (status, text) = doctor(&url, &[]);
+    assert_eq!(status, Some(1), "{text}");
+    let advice = text.split_once("GRANT USAGE").unwrap().1;
+    let advice = format!("GRANT USAGE{}", advice.lines().next().unwrap());
+    cluster.psql(&advice).unwrap();
+    let (status, text) = doctor(&url, &[]);
+    assert_eq!(status, Some(0), "{text}");
+    assert!(
+        text.contains("ok       schema       the tables are those of this version"),
+        "{text}"
+    );
+    let tick = ["run", "--tick", "0 0 1 1 *", "new", "--", "true"];
+    assert!(latchwork(&url, &tick).status().unwrap().success());
+}
+
+#[test]
 fn a_pooler_that_shares_sessions_is_unfit_and_one_that_does_not_is_a_warning() {
     let cluster = Cluster::start().unwrap();
     for (mode, status, says) in [

@@ -124,16 +124,18 @@ fn who_is_told_to_end_while_the_lock_is_only_kept_has_the_status_of_the_command(
 
 #[test]
 fn a_command_that_takes_too_long_is_stopped_and_then_killed() {
-    let script = "trap '' TERM; echo ready; while :; do sleep 0.05; done";
+    let script = "trap '' TERM; echo ready; echo $$; while :; do sleep 0.05; done";
     let arguments = ["run", "--max-run", "200ms", "--grace", "200ms", "slow"];
     let mut process = start(cluster(), &arguments, script);
-    assert_eq!(exit_status(&mut process), 137);
+    let command = process.next_line().unwrap().unwrap();
+    assert_eq!(exit_status(&mut process), 124);
+    assert!(!is_alive(&command));
     let mut process = start(
         cluster(),
         &["run", "--max-run", "200ms", "slow"],
         "echo ready; exec sleep 60",
     );
-    assert_eq!(exit_status(&mut process), 143);
+    assert_eq!(exit_status(&mut process), 124);
     let output = latchwork(&cluster().url(), &["run", "--max-run", "30s", "slow", "--", "true"]).status();
     assert!(output.unwrap().success());
 }

@@ -62,7 +62,7 @@ fn a_watchdog_that_stands_still_holds_nobody_up() {
         "echo ready; exec sleep 60",
     );
     kill_process(watchdog_of(process.id()), Signal::STOP).unwrap();
-    assert_eq!(exit_status(&mut process), 143);
+    assert_eq!(exit_status(&mut process), 124);
     let mut process = start(&cluster, &["run", "long"], "echo ready; exec sleep 60");
     kill_process(watchdog_of(process.id()), Signal::STOP).unwrap();
     cluster.psql(END_HOLDERS).unwrap();

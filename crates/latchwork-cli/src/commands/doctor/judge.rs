@@ -238,22 +238,25 @@ fn clock(survey: &Survey) -> Finding {
 }
 
 fn schema(survey: &Survey) -> Finding {
-    let about = "schema";
+    let (about, role) = ("schema", &survey.role);
     match survey.schema {
-        Some(SchemaState::Right) => Finding::ok(about, "the tables are those of this version"),
+        Some(SchemaState::Right) if survey.may_use_schema => Finding::ok(about, "the tables are those of this version"),
         Some(SchemaState::Missing) => {
-            Finding::ok(about, "there are no tables; only rate limits and idempotency need them")
-                .advise("`latchwork schema install` makes them")
+            let says = format!("the tables are missing: locks need none, and {NEED_TABLES} do not work without them");
+            Finding::ok(about, says).advise("`latchwork schema install` makes them, if you use any of these")
         }
-        Some(state) => match state.require() {
-            Ok(()) => Finding::ok(about, "the tables are those of this version"),
-            Err(error) => Finding::warning(
-                about,
-                error.to_string(),
-                "`latchwork schema install`, or another version of this",
+        Some(state) if state != SchemaState::Right => {
+            let says = state.require().err().map(|error| error.to_string()).unwrap_or_default();
+            Finding::warning(about, says, "`latchwork schema install`, or another version of this")
+        }
+        _ => Finding::warning(
+            about,
+            format!("the role {role} may not use the tables: {NEED_TABLES} do not work"),
+            format!(
+                "GRANT USAGE ON SCHEMA latchwork TO {role}; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA \
+                 latchwork TO {role}"
             ),
-        },
-        None => Finding::ok(about, "this role may not look at the tables"),
+        ),
     }
 }
 
@@ -300,6 +303,8 @@ fn percent(part: u64, whole: u64) -> u64 {
     part.saturating_mul(100) / whole.max(1)
 }
 
+/// What does not go without the tables.
+const NEED_TABLES: &str = "rate limits, idempotency and ticks (`latchwork run --tick`)";
 /// The newest major version that is tested.
 const NEWEST: u32 = 18;
 /// A limit below which a transaction with a lock in it may be ended in the course of its work.

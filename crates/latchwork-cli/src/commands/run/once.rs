@@ -26,14 +26,16 @@ use crate::{
 #[derive(Clone, Debug, Args)]
 pub(super) struct OnceArgs {
     /// Runs once for each tick of a cron expression such as "0 3 * * *", on whichever machine comes first, or, with `now`, once
-    /// for the minute of this machine's clock. Others end with 75, also if the command has failed or could not be started. Needs
-    /// the tables of `latchwork schema`
+    /// for the minute of this machine's clock. The tick is the last one that was due, however long ago: the first run of a name
+    /// that has never run begins at once. Others end with 75, also if the command has failed or could not be started. The lock is
+    /// asked for once, as with --try. Needs the tables of `latchwork schema`
     #[arg(long, value_name = "CRON|now", conflicts_with_all = ["wait", "shared", "slots", "fenced"])]
     tick: Option<String>,
     /// The time zone of the cron expression
     #[arg(long, value_name = "ZONE", default_value = "UTC", requires = "tick")]
     time_zone: String,
-    /// Keeps the lock for at least so long, although the command may end sooner: for machines whose clocks differ
+    /// Keeps the lock for at least so long, although the command may end sooner: for machines whose clocks differ. The lock is
+    /// asked for once, as with --try: there is no --wait
     #[arg(long, value_name = "DUR", value_parser = duration, conflicts_with_all = ["wait", "shared", "slots", "fenced"])]
     hold_at_least: Option<Duration>,
 }
@@ -99,7 +101,10 @@ impl RunArgs {
             Watched::Ended(status) if status == Status::SUCCESS => (RunEnd::Done, status),
             Watched::Ended(status) => (RunEnd::Failed, status),
             // The lock is held while it is stopped.
-            Watched::Overran => (RunEnd::Overran, running.stop().await?),
+            Watched::Overran => {
+                running.stop().await?;
+                (RunEnd::Overran, Status::OVERRAN)
+            }
             lost => {
                 // Meanwhile, and not waited for for long: the database may be away.
                 let noted = timeout(NOTED_WITHIN, run.end(RunEnd::Lost));
@@ -121,8 +126,13 @@ impl RunArgs {
 
     fn skipped(&self, skipped: Skipped) -> Status {
         if !self.quiet {
-            let name = self.name.shown();
-            news(&format_args!("{name}, so the command was not run: {skipped}"));
+            let (name, not_run) = (self.name.shown(), "the command was not run");
+            match skipped {
+                Skipped::Held => news(&format_args!("others hold the lock {name}; {not_run}")),
+                Skipped::Claimed => news(&format_args!("{name} has run for this tick, or a later one; {not_run}")),
+                Skipped::NotDue => news(&format_args!("no tick of {name} is due; {not_run}")),
+                skipped => news(&format_args!("{name}: {skipped}; {not_run}")),
+            }
         }
         Status::BUSY
     }
