@@ -40,7 +40,7 @@ use tokio::{
 use crate::{
     child::Target,
     failure::{Failure, Status},
-    tree::Mark,
+    tree::{MARK, Mark},
 };
 
 /// What this program is besides the command that people use.
@@ -97,6 +97,7 @@ impl Watchdog {
             .stdout(writer)
             .stderr(Stdio::null())
             .current_dir("/")
+            .env(MARK, Mark::WATCHDOG.to_string())
             // What ends us and the command together must leave it alone.
             .process_group(0)
             .spawn()?;

@@ -5,6 +5,7 @@ use std::{
     io::{Read as _, Write as _},
     process::{Command, Stdio},
     thread,
+    time::Duration,
 };
 
 use latchwork_harness::{Cluster, Process, Signal, wait_until};
@@ -231,6 +232,67 @@ fn signals_reach_what_the_command_has_started() {
     job.signal(Signal::TERM);
     assert_eq!(exit_status(&mut job), 143);
     assert!(ends(&inner));
+}
+
+/// One run inside another, whose command and an orphan of it ignore TERM. The shell of the terminal stays when they have
+/// ended, or else the orphan would get a HUP.
+const NESTED: &str = "$latchwork run --grace 300ms outer -- /bin/sh -c 'export outer=$PPID; trap : USR1; \
+     $latchwork run --grace 300ms inner -- /bin/bash -c \"trap \\\"\\\" TERM; trap \\\"echo told\\\" USR1; \
+     orphan=\\$(sleep 65 > /dev/null & echo \\$!); echo ready \\$outer \\$PPID \\$\\$ \\$orphan; while :; do sleep 0.05; done\" & \
+     while :; do wait; done'; exec sleep 70 > /dev/null";
+
+/// The outer `latchwork`, the inner one, its command, and the orphan.
+fn nested(job: &mut Process) -> [String; 4] {
+    let pids = job.wait_for_line("ready ").unwrap();
+    let pids: Vec<String> = pids.split(' ').map(str::to_owned).collect();
+    assert!(pids.iter().all(|pid| is_alive(pid)));
+    pids.try_into().unwrap()
+}
+
+fn kill(signal: &str, pid: &str) {
+    assert!(Command::new("kill").args([signal, pid]).status().unwrap().success());
+}
+
+#[test]
+fn signals_for_a_run_leave_the_watchdog_of_one_inside_it_alone() {
+    let cluster = Cluster::start().unwrap();
+    let terminal = Terminal::open();
+    let mut job = terminal.run(&cluster.url(), NESTED);
+    let [outer, inner, command, orphan] = nested(&mut job);
+    kill("-USR1", &outer);
+    job.wait_for_line("told").unwrap();
+    kill("-KILL", &inner);
+    assert!(ends(&command));
+    assert!(ends(&orphan));
+}
+
+#[test]
+fn kill_9_leaves_nothing_of_a_run_inside_another_either() {
+    let cluster = Cluster::start().unwrap();
+    let terminal = Terminal::open();
+    let mut job = terminal.run(&cluster.url(), NESTED);
+    let [outer, inner, command, orphan] = nested(&mut job);
+    kill("-KILL", &outer);
+    for pid in [inner, command, orphan] {
+        assert!(ends(&pid));
+    }
+}
+
+#[test]
+fn a_terminal_that_shows_nothing_for_now_does_not_keep_the_command_from_its_end() {
+    let cluster = Cluster::start().unwrap();
+    let mut terminal = Terminal::open();
+    let mut job = terminal.run(
+        &cluster.url(),
+        "exec $latchwork run --grace 0 silent -- /bin/sh -c 'echo ready $$; exec sleep 60'",
+    );
+    let command = job.wait_for_line("ready ").unwrap();
+    terminal.type_in("\x13");
+    thread::sleep(Duration::from_millis(200));
+    cluster.psql(END_HOLDERS).unwrap();
+    // Sooner than the watchdog would.
+    assert!(wait_until(Duration::from_secs(3), || !is_alive(&command)));
+    assert_eq!(exit_status(&mut job), 74);
 }
 
 #[test]
