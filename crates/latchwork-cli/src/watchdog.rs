@@ -179,25 +179,38 @@ fn become_command(mut arguments: impl Iterator<Item = OsString>) -> Status {
     let (Some(orders), Some(mark), Some(program)) = (arguments.next(), arguments.next(), arguments.next()) else {
         return Status::USAGE;
     };
-    let parent = getppid();
     let target = Target::of(getpid(), mark.to_str().and_then(|mark| mark.parse().ok()));
     let reported = OpenOptions::new()
         .append(true)
         .open(&orders)
         .and_then(|mut orders| orders.write_all(order_to_watch(target).as_bytes()));
-    // Where the system hides the pipe from us our parent reports us. One that is gone has no lock any more.
-    let lives = || {
-        parent.is_some_and(|parent| {
-            orders
-                .to_string_lossy()
-                .starts_with(&format!("/proc/{}/", parent.as_raw_pid()))
-        })
-    };
-    if reported.is_err() && !lives() {
+    if let Err(error) = reported
+        && is_left_alone(&orders, &error)
+    {
         return Status::LOST;
     }
     let error = process::Command::new(&program).args(arguments).exec();
     cannot_run(&program, &error).report()
+}
+
+/// Whether a report has failed since our parent is gone, and its lock with it. Where the system hides the pipe from us our
+/// parent reports us.
+fn is_left_alone(orders: &OsStr, error: &io::Error) -> bool {
+    match error.kind() {
+        // The files of a process that is killed are closed before it ceases to be our parent.
+        io::ErrorKind::NotFound => return true,
+        io::ErrorKind::BrokenPipe => return false,
+        _ => {}
+    }
+    let orders = orders.to_string_lossy();
+    let has_parent = || getppid().is_some_and(|parent| orders.starts_with(&format!("/proc/{}/", parent.as_raw_pid())));
+    for _ in 0..LOOKS_FOR_PARENT {
+        if !has_parent() {
+            return true;
+        }
+        sleep(Duration::from_millis(1));
+    }
+    false
 }
 
 /// Why a command does not run, as a shell has it.
@@ -314,6 +327,8 @@ const BEAT: &str = "beat\n";
 const UNREAD: u64 = 1024;
 const BEATS_IN_LIMIT: u32 = 5;
 const LOOKS_IN_LIMIT: u32 = 10;
+/// So many milliseconds, within which a process that is killed is gone altogether.
+const LOOKS_FOR_PARENT: u32 = 50;
 
 const WATCHDOG: &str = "__watchdog";
 const COMMAND: &str = "__command";
