@@ -182,6 +182,10 @@ impl Worker {
                 Ok(Outcome::Skipped(Skipped::Held)) => {}
                 Err(error) => {
                     let has_begun = error.has_begun();
+                    if matches!(error, OnceError::Lost(_) | OnceError::Overran { .. }) {
+                        // The work was dropped, and has said nothing.
+                        self.planned.has_run(None);
+                    }
                     self.failed(error, failures);
                     if has_begun {
                         return true;
