@@ -3,6 +3,8 @@
 use std::{
     fmt::Display,
     io::{self, Write as _},
+    sync::mpsc,
+    thread,
     time::{Duration, SystemTime},
 };
 
@@ -14,15 +16,25 @@ pub(crate) fn line(line: &dyn Display) -> Result<(), Failure> {
 }
 
 /// Tells people of something on standard error. Nobody may be there to read it any more, which is no reason to stop, and less
-/// than none to leave the command that runs to itself.
+/// than none to leave the command that runs to itself. Nor is a terminal that stands still, by Ctrl-S, or a pipe that is full.
 pub(crate) fn news(news: &dyn Display) {
     if terminal::stops_writers(io::stderr()) {
         return;
     }
     // At once, so that lines of several processes do not mix.
     let text = format!("latchwork: {news}\n");
-    let _ = io::stderr().write_all(text.as_bytes());
+    let (says, written) = mpsc::channel();
+    let write = move || {
+        let _ = io::stderr().write_all(text.as_bytes());
+        let _ = says.send(());
+    };
+    if thread::Builder::new().spawn(write).is_ok() {
+        let _ = written.recv_timeout(NEWS_WITHIN);
+    }
 }
+
+/// How long news may take to be written. Then they are left to be, for as long as this process is there.
+const NEWS_WITHIN: Duration = Duration::from_millis(100);
 
 /// A moment in UTC, as RFC 3339 has it.
 pub(crate) fn time(moment: SystemTime) -> String {

@@ -9,8 +9,6 @@ use std::{
 
 use rustix::process::{Pid, Signal, getpid, kill_process, test_kill_process};
 
-use crate::watchdog::WATCHDOG;
-
 /// A command, and whatever descends from it, as `/proc` shows it.
 ///
 /// A child whose parent has ended is no descendant any more as far as `/proc` knows. So what the command starts is known by
@@ -28,6 +26,9 @@ pub(crate) struct Tree {
 pub(crate) struct Mark(u128);
 
 impl Mark {
+    /// That of watchdogs. The one of a run inside another must outlive that run, whatever is sent to the outer one's tree.
+    pub(crate) const WATCHDOG: Self = Self(0);
+
     pub(crate) fn new() -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // One process makes one mark at a time, and its number is not another's at the same time.
@@ -70,7 +71,8 @@ impl Tree {
         self.members().is_empty()
     }
 
-    /// Sends a signal to all, also to those who were started meanwhile.
+    /// Sends a signal to all, also to those who were started meanwhile; to these not without end, unless it is one that ends
+    /// them: who ignores it may go on starting others.
     ///
     /// What a `latchwork` among them runs has a mark of its own, and gets the signal from that one, so as not to get it twice.
     pub(crate) fn send(&self, signal: Signal) {
@@ -79,7 +81,8 @@ impl Tree {
             mark.is_none_or(|mark| mark == self.mark)
         };
         let mut told = HashSet::new();
-        loop {
+        let looks = if signal == Signal::KILL { u32::MAX } else { LOOKS };
+        for _ in 0..looks {
             let before = told.len();
             for pid in self.members() {
                 if told.insert(pid) && (signal == Signal::KILL || is_ours(pid)) {
@@ -117,7 +120,7 @@ impl Tree {
         let us = getpid().as_raw_pid();
         all.iter()
             .filter(|process| process.lives && process.pid != us && found.contains(&process.pid))
-            .filter(|process| !is_watchdog(process.pid))
+            .filter(|process| Mark::of(process.pid) != Some(Mark::WATCHDOG))
             .filter_map(|process| Pid::from_raw(process.pid))
             .collect()
     }
@@ -149,10 +152,8 @@ pub(crate) fn read_pid(text: &str) -> Option<Pid> {
     Pid::from_raw(text.parse().ok().filter(|pid: &i32| *pid > 1)?)
 }
 
-fn is_watchdog(pid: i32) -> bool {
-    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    line.split(|byte| *byte == 0).nth(1) == Some(WATCHDOG.as_bytes())
-}
+/// How often a signal looks for those who were started since it was sent.
+const LOOKS: u32 = 4;
 
 struct Process {
     pid: i32,
@@ -173,7 +174,10 @@ impl Process {
     }
 
     fn read(pid: i32) -> Option<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        Self::parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(pid: i32, stat: &str) -> Option<Self> {
         // The name before them may hold blanks and brackets.
         let (_, fields) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = fields.split(' ').collect();
@@ -181,7 +185,9 @@ impl Process {
             pid,
             parent: fields.get(1)?.parse().ok()?,
             began: fields.get(19)?.parse().ok()?,
-            lives: !matches!(*fields.first()?, "Z" | "X"),
+            // One whose first thread alone has ended looks as if all of it had.
+            lives: !matches!(*fields.first()?, "Z" | "X")
+                || fields.get(17)?.parse().is_ok_and(|threads: u32| threads > 1),
         })
     }
 }
@@ -196,6 +202,20 @@ mod tests {
         assert_eq!(Tree::read(&tree.to_string()), Some(tree));
         for text in ["", "7", "1 2 3", "-7 2 3", "7 2", "7 2 x"] {
             assert_eq!(Tree::read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_alone_has_ended_lives() {
+        let rest = "7 7 7 0 -1 4227084 2936 6527 3 0 2 1 5 0 20 0";
+        for (state, threads, lives) in [("S", 1, true), ("Z", 1, false), ("Z", 2, true), ("X", 0, false)] {
+            let stat = format!("9 (a) b) {state} {rest} {threads} 0 586326 0");
+            let process = Process::parse(9, &stat).unwrap();
+            assert_eq!(
+                (process.lives, process.parent, process.began),
+                (lives, 7, 586_326),
+                "{stat}"
+            );
         }
     }
 

@@ -40,7 +40,7 @@ use tokio::{
 use crate::{
     child::Target,
     failure::{Failure, Status},
-    tree::Mark,
+    tree::{MARK, Mark},
 };
 
 /// What this program is besides the command that people use.
@@ -97,6 +97,7 @@ impl Watchdog {
             .stdout(writer)
             .stderr(Stdio::null())
             .current_dir("/")
+            .env(MARK, Mark::WATCHDOG.to_string())
             // What ends us and the command together must leave it alone.
             .process_group(0)
             .spawn()?;
@@ -183,19 +184,33 @@ fn become_command(mut arguments: impl Iterator<Item = OsString>) -> Status {
         .append(true)
         .open(&orders)
         .and_then(|mut orders| orders.write_all(order_to_watch(target).as_bytes()));
-    // Where the system hides the pipe from us our parent reports us. One that is gone has no lock any more.
-    let lives = || {
-        getppid().is_some_and(|parent| {
-            orders
-                .to_string_lossy()
-                .starts_with(&format!("/proc/{}/", parent.as_raw_pid()))
-        })
-    };
-    if reported.is_err() && !lives() {
+    if let Err(error) = reported
+        && is_left_alone(&orders, &error)
+    {
         return Status::LOST;
     }
     let error = process::Command::new(&program).args(arguments).exec();
     cannot_run(&program, &error).report()
+}
+
+/// Whether a report has failed since our parent is gone, and its lock with it. Where the system hides the pipe from us our
+/// parent reports us.
+fn is_left_alone(orders: &OsStr, error: &io::Error) -> bool {
+    match error.kind() {
+        // The files of a process that is killed are closed before it ceases to be our parent.
+        io::ErrorKind::NotFound => return true,
+        io::ErrorKind::BrokenPipe => return false,
+        _ => {}
+    }
+    let orders = orders.to_string_lossy();
+    let has_parent = || getppid().is_some_and(|parent| orders.starts_with(&format!("/proc/{}/", parent.as_raw_pid())));
+    for _ in 0..LOOKS_FOR_PARENT {
+        if !has_parent() {
+            return true;
+        }
+        sleep(Duration::from_millis(1));
+    }
+    false
 }
 
 /// Why a command does not run, as a shell has it.
@@ -312,8 +327,10 @@ const BEAT: &str = "beat\n";
 const UNREAD: u64 = 1024;
 const BEATS_IN_LIMIT: u32 = 5;
 const LOOKS_IN_LIMIT: u32 = 10;
+/// So many milliseconds, within which a process that is killed is gone altogether.
+const LOOKS_FOR_PARENT: u32 = 50;
 
-pub(crate) const WATCHDOG: &str = "__watchdog";
+const WATCHDOG: &str = "__watchdog";
 const COMMAND: &str = "__command";
 /// The file of this program on Linux, whatever has become of its name.
 const THIS_PROGRAM: &str = "/proc/self/exe";

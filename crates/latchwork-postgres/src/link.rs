@@ -4,6 +4,7 @@
 use std::{
     fmt,
     future::{Future, poll_fn},
+    ops::Deref,
     pin::{Pin, pin},
     sync::{
         Arc,
@@ -63,7 +64,8 @@ pub(crate) type OnSilence = Arc<dyn Fn(Duration) + Send + Sync>;
 pub(crate) struct Link {
     pub(crate) client: Arc<Client>,
     pub(crate) canceller: Canceller,
-    pub(crate) health: Arc<SessionHealth>,
+    /// Before the wire, so that it is lost before that is closed.
+    pub(crate) health: Health,
     /// How many advisory locks the session holds, by our count.
     pub(crate) held: usize,
     wire: Wire,
@@ -97,7 +99,7 @@ impl Link {
             tick,
             client: Arc::new(client),
             canceller,
-            health: Arc::new(SessionHealth::new(id, clock, now)),
+            health: Health(Arc::new(SessionHealth::new(id, clock, now))),
             held: 0,
             wire,
             timing,
@@ -384,6 +386,25 @@ impl Link {
                 Poll::Pending => return Poll::Pending,
             }
         }
+    }
+}
+
+/// The health of a session that ends with its link: midway, if the runtime of its task ends. Whoever lives on elsewhere must
+/// not believe in its locks any more then.
+#[derive(Debug)]
+pub(crate) struct Health(Arc<SessionHealth>);
+
+impl Deref for Health {
+    type Target = Arc<SessionHealth>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Drop for Health {
+    fn drop(&mut self) {
+        self.0.lose();
     }
 }
 

@@ -1,5 +1,7 @@
 //! Locks that are lost while their command runs.
 
+use std::process::Command;
+
 use latchwork_harness::{Cluster, Process, StopMode, wait_until};
 
 use crate::support::{END_HOLDERS, PATIENCE, ends, exit_status, held, is_alive, latchwork, start};
@@ -30,6 +32,17 @@ fn a_server_that_stops_ends_the_command_with_74() {
         cluster.stop(mode).unwrap();
         assert_eq!(exit_status(&mut process), 74);
     }
+}
+
+#[test]
+fn a_command_whose_latchwork_is_killed_as_it_starts_does_not_run() {
+    // Its parent is still there, as a process that is killed is for a moment, and the pipe that it would report through is not.
+    let starts = "$0 __command /proc/$$/fd/99 '' /bin/echo ran; echo status $?";
+    let output = Command::new("/bin/sh")
+        .args(["-c", starts, env!("CARGO_BIN_EXE_latchwork")])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "status 74\n");
 }
 
 #[test]

@@ -5,15 +5,13 @@ use std::{
     io::{Read as _, Write as _},
     process::{Command, Stdio},
     thread,
+    time::Duration,
 };
 
 use latchwork_harness::{Cluster, Process, Signal, wait_until};
-use rustix::{
-    process::{Pid, kill_process},
-    pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
-};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::support::{END_HOLDERS, PATIENCE, children_of, ends, exit_status, held, is_alive, latchwork, state};
+use crate::support::{END_HOLDERS, PATIENCE, ends, exit_status, held, is_alive, latchwork, state};
 
 /// A terminal that somebody types at.
 struct Terminal {
@@ -209,43 +207,18 @@ fn a_terminal_that_stops_writers_in_the_background_holds_nobody_up() {
 fn a_signal_comes_once_through_a_run_inside_another() {
     let cluster = Cluster::start().unwrap();
     let terminal = Terminal::open();
-    let mut job = terminal.run(
-        &cluster.url(),
-        &format!("exec $latchwork run outer -- $latchwork run inner -- /bin/sh -c '{TOLD}'"),
-    );
-    job.wait_for_line("ready ").unwrap();
-    job.signal(Signal::TERM);
-    assert_eq!(job.next_line().unwrap().as_deref(), Some("told"));
-    job.signal(Signal::USR1);
-    assert_eq!(job.next_line().unwrap(), None);
-    assert_eq!(exit_status(&mut job), 6);
-}
-
-#[test]
-fn a_run_inside_another_keeps_its_watchdog_whatever_is_passed_on() {
-    let cluster = Cluster::start().unwrap();
-    let terminal = Terminal::open();
     // The one inside has the terminal, or none.
     for inside in ["$latchwork", "setsid $latchwork"] {
         let mut job = terminal.run(
             &cluster.url(),
             &format!("exec $latchwork run outer -- {inside} run inner -- /bin/sh -c '{TOLD}'"),
         );
-        let command = job.wait_for_line("ready ").unwrap();
+        job.wait_for_line("ready").unwrap();
         job.signal(Signal::TERM);
         assert_eq!(job.next_line().unwrap().as_deref(), Some("told"), "{inside}");
-        let [(inner, _)] = &children_of(job.id())
-            .into_iter()
-            .filter(|(_, line)| line.contains("inner"))
-            .collect::<Vec<_>>()[..]
-        else {
-            panic!("{:?}", children_of(job.id()));
-        };
-        let inner = Pid::from_raw(inner.parse().unwrap()).unwrap();
-        kill_process(inner, Signal::KILL).unwrap();
-        // Its trap does not end it, and so the grace does.
-        assert!(ends(&command), "{inside}");
-        assert_eq!(exit_status(&mut job), 137, "{inside}");
+        job.signal(Signal::USR1);
+        assert_eq!(job.next_line().unwrap(), None, "{inside}");
+        assert_eq!(exit_status(&mut job), 6, "{inside}");
     }
 }
 
@@ -261,6 +234,68 @@ fn signals_reach_what_the_command_has_started() {
     job.signal(Signal::TERM);
     assert_eq!(exit_status(&mut job), 143);
     assert!(ends(&inner));
+}
+
+/// One run inside another, whose command and an orphan of it ignore TERM. The shell of the terminal stays when they have
+/// ended, or else the orphan would get a HUP.
+const NESTED: &str = "$latchwork run --grace 300ms outer -- /bin/sh -c 'export outer=$PPID; trap : USR1; \
+     $latchwork run --grace 300ms inner -- /bin/bash -c \"trap \\\"\\\" TERM; trap \\\"echo told\\\" USR1; \
+     orphan=\\$(sleep 65 > /dev/null & echo \\$!); echo ready \\$outer \\$PPID \\$\\$ \\$orphan; while :; do sleep 0.05; done\" & \
+     while :; do wait; done'; exec sleep 70 > /dev/null";
+
+/// The outer `latchwork`, the inner one, its command, and the orphan.
+fn nested(job: &mut Process) -> [String; 4] {
+    let pids = job.wait_for_line("ready ").unwrap();
+    let pids: Vec<String> = pids.split(' ').map(str::to_owned).collect();
+    assert!(pids.iter().all(|pid| is_alive(pid)));
+    pids.try_into().unwrap()
+}
+
+fn kill(signal: &str, pid: &str) {
+    assert!(Command::new("kill").args([signal, pid]).status().unwrap().success());
+}
+
+#[test]
+fn signals_for_a_run_leave_the_watchdog_of_one_inside_it_alone() {
+    let cluster = Cluster::start().unwrap();
+    let terminal = Terminal::open();
+    let mut job = terminal.run(&cluster.url(), NESTED);
+    let [outer, inner, command, orphan] = nested(&mut job);
+    kill("-USR1", &outer);
+    job.wait_for_line("told").unwrap();
+    kill("-KILL", &inner);
+    assert!(ends(&command));
+    assert!(ends(&orphan));
+}
+
+#[test]
+fn kill_9_leaves_nothing_of_a_run_inside_another_either() {
+    let cluster = Cluster::start().unwrap();
+    let terminal = Terminal::open();
+    let mut job = terminal.run(&cluster.url(), NESTED);
+    let [outer, inner, command, orphan] = nested(&mut job);
+    kill("-KILL", &outer);
+    for pid in [inner, command, orphan] {
+        assert!(ends(&pid));
+    }
+}
+
+#[test]
+fn a_terminal_that_shows_nothing_for_now_does_not_keep_the_command_from_its_end() {
+    let cluster = Cluster::start().unwrap();
+    let mut terminal = Terminal::open();
+    let mut job = terminal.run(
+        &cluster.url(),
+        "exec $latchwork run --grace 0 silent -- /bin/sh -c 'echo ready $$; exec sleep 60'",
+    );
+    let command = job.wait_for_line("ready ").unwrap();
+    terminal.type_in("\x13");
+    // Nothing shows when the kernel has taken it in.
+    thread::sleep(Duration::from_millis(200));
+    cluster.psql(END_HOLDERS).unwrap();
+    // Sooner than the watchdog would.
+    assert!(wait_until(Duration::from_secs(3), || !is_alive(&command)));
+    assert_eq!(exit_status(&mut job), 74);
 }
 
 #[test]
@@ -280,4 +315,4 @@ fn break_asks_and_does_nothing_when_refused() {
 }
 
 /// Says that it is there, and what it is told.
-const TOLD: &str = "trap \"echo told\" TERM; trap \"exit 6\" USR1; echo ready $$; while :; do sleep 0.05; done";
+const TOLD: &str = "trap \"echo told\" TERM; trap \"exit 6\" USR1; echo ready; while :; do sleep 0.05; done";

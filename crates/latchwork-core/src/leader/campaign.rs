@@ -43,8 +43,10 @@ impl Campaign {
         let (mut failures, mut leaderships) = (0, 0);
         while self.is_eligible(&mut wishes).await {
             let granted = tokio::select! {
-                granted = self.acquire() => granted,
+                biased;
+                // First: what is granted at the same moment is not begun.
                 () = self.unwanted(&mut wishes) => continue,
+                granted = self.acquire() => granted,
             };
             match granted {
                 Ok(guard) => {

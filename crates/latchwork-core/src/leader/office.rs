@@ -27,6 +27,8 @@ struct Seat {
     leading: Option<Leading>,
     /// The number of the last one.
     last: u64,
+    /// Nobody leads any more.
+    closed: bool,
     transitions: broadcast::Sender<LeaderState>,
     failure: Option<Arc<AcquireError>>,
 }
@@ -51,6 +53,7 @@ impl Office {
             state: LeaderState::Follower,
             leading: None,
             last: 0,
+            closed: false,
             transitions: broadcast::Sender::new(Transitions::KEPT),
             failure: None,
         };
@@ -110,6 +113,10 @@ impl Office {
 
     fn move_to(&self, state: LeaderState, leading: Option<Leading>) {
         let mut seat = lock(&self.seat);
+        if let Some(leading) = leading.as_ref().filter(|_| seat.closed) {
+            // Nobody has seen it yet, or it has ended before.
+            leading.end();
+        }
         seat.state = state;
         seat.last = leading.as_ref().map_or(seat.last, Leading::number);
         seat.leading = leading;
@@ -142,7 +149,12 @@ impl Office {
     }
 
     pub(super) fn close(&self) {
-        if let Some(leading) = self.leading() {
+        let mut seat = lock(&self.seat);
+        // One that the campaign is about to come to ends as it begins.
+        seat.closed = true;
+        let leading = seat.leading.clone();
+        drop(seat);
+        if let Some(leading) = leading {
             leading.end();
         }
         self.wishes.send_modify(|wishes| wishes.closed = true);

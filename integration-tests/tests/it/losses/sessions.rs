@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use latchwork_core::HoldState;
 use latchwork_harness::Cluster;
 use latchwork_postgres::PostgresOptions;
 
@@ -265,4 +266,35 @@ async fn a_release_that_finds_nothing_on_a_waiter_session_is_its_loss_and_not_th
         one.locks().try_acquire("job").await.unwrap().is_some(),
         "it is free for others"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_that_outlives_the_runtime_of_its_session_is_lost_with_it() {
+    let cluster = Cluster::start().unwrap();
+    let url = cluster.url();
+    let other = connect(&url, quick()).await;
+    for is_fenced in [false, true] {
+        let url = url.clone();
+        // With limits in which it would be believed in for longer than this takes.
+        let ended = move || {
+            let runtime = tokio::runtime::Runtime::new().unwrap();
+            let (postgres, guard, fenced) = runtime.block_on(async {
+                let postgres = connect(&url, PostgresOptions::default()).await;
+                let locks = postgres.locks();
+                if is_fenced {
+                    let fenced = locks.acquire_fenced("job").without_limit().await.unwrap();
+                    return (postgres, None, Some(fenced));
+                }
+                (postgres, locks.try_acquire("job").await.unwrap(), None)
+            });
+            drop(runtime);
+            assert!(guard.as_ref().is_none_or(|guard| guard.state() == HoldState::Lost));
+            assert!(fenced.as_ref().is_none_or(|guard| guard.state() == HoldState::Lost));
+            (postgres, guard, fenced)
+        };
+        let kept = std::thread::spawn(ended).join().unwrap();
+        let next = other.locks().acquire("job").within(SOON).await.unwrap();
+        next.release().await.unwrap();
+        drop(kept);
+    }
 }

@@ -396,3 +396,23 @@ async fn who_never_leads_is_shut_down_by_the_signal_too() {
     assert_eq!(candidate.state(), LeaderState::Closed);
     assert!(other.is_leader());
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_is_shut_down_as_the_lock_comes_never_leads() {
+    // Often, since either may be seen first.
+    for _ in 0..32 {
+        let server = MemoryServer::new();
+        let held = server.locks().acquire_fenced("a").without_limit().await.unwrap();
+        let candidate = server.locks().leader("a").campaign().unwrap();
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let mut transitions = candidate.transitions();
+        drop(held);
+        candidate.shutdown().await;
+        let mut states = Vec::new();
+        while let Some(transition) = transitions.next().await {
+            states.push(transition);
+        }
+        let expected = [LeaderState::Follower, LeaderState::Closed];
+        assert_eq!(states, expected.map(Transition::To));
+    }
+}

@@ -350,6 +350,33 @@ async fn jobs_that_fail_or_panic_or_overrun_run_again_and_it_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_that_was_stopped_is_not_told_of_with_the_error_of_the_one_before() {
+    let world = World::new();
+    let is_first = AtomicBool::new(true);
+    let job = Job::new("job", &Schedule::every(MINUTE).unwrap(), move |_| {
+        let fails = is_first.swap(false, Ordering::Relaxed);
+        async move {
+            if fails {
+                return Err("the disk is full");
+            }
+            pending().await
+        }
+    });
+    let process = world.begin(job.with_max_run(SECOND));
+    sleep(10 * SECOND).await;
+    let report = process.scheduler.reports().await.unwrap().remove(0);
+    assert!(report.error.is_some() && report.failure.is_none(), "{report:?}");
+    sleep(MINUTE).await;
+    let report = process.scheduler.reports().await.unwrap().remove(0);
+    assert!(
+        matches!(report.failure.as_deref(), Some(OnceError::Overran { .. })),
+        "{report:?}"
+    );
+    assert!(report.error.is_none(), "{report:?}");
+    process.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn jitter_stays_before_the_next_tick() {
     let world = World::new();
     let process = world.begin(world.job(MINUTE, Duration::ZERO).with_jitter(HOUR));
