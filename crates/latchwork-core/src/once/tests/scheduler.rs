@@ -365,14 +365,14 @@ async fn a_run_that_was_stopped_is_not_told_of_with_the_error_of_the_one_before(
     let process = world.begin(job.with_max_run(SECOND));
     sleep(10 * SECOND).await;
     let report = process.scheduler.reports().await.unwrap().remove(0);
-    assert!(report.error.is_some() && report.failure.is_none(), "{report:?}");
+    assert!(report.work_error.is_some() && report.failure.is_none(), "{report:?}");
     sleep(MINUTE).await;
     let report = process.scheduler.reports().await.unwrap().remove(0);
     assert!(
         matches!(report.failure.as_deref(), Some(OnceError::Overran { .. })),
         "{report:?}"
     );
-    assert!(report.error.is_none(), "{report:?}");
+    assert!(report.work_error.is_none(), "{report:?}");
     process.stop().await;
 }
 
