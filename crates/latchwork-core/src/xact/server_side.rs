@@ -4,6 +4,7 @@
 pub struct ServerSide {
     pid: i32,
     begun: String,
+    spared: Option<&'static str>,
 }
 
 impl ServerSide {
@@ -13,13 +14,21 @@ impl ServerSide {
     #[must_use]
     pub fn new(pid: i32, begun: impl Into<String>) -> Self {
         let begun = begun.into();
-        Self { pid, begun }
+        let spared = None;
+        Self { pid, begun, spared }
     }
 
     /// The server process.
     #[must_use]
     pub const fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// The same, which is let go on when it has come as far as this query, such as its COMMIT.
+    #[must_use]
+    pub fn sparing(self, query: &'static str) -> Self {
+        let spared = Some(query);
+        Self { spared, ..self }
     }
 
     /// A query, to be sent on another connection of the same role, that ends the session if it is still in that transaction.
@@ -34,9 +43,14 @@ impl ServerSide {
             // It cannot be read back for certain: a name of a time zone, such as IST, can mean several.
             format!("xact_start::pg_catalog.text OPERATOR(pg_catalog.=) '{begun}'::pg_catalog.text")
         };
+        let spared = self.spared.map(|query| {
+            let query = query.replace('\'', "''");
+            format!(" AND query OPERATOR(pg_catalog.<>) '{query}'::pg_catalog.text")
+        });
         format!(
             "SELECT pg_catalog.pg_terminate_backend(pid) AS ended FROM pg_catalog.pg_stat_activity \
-             WHERE pid OPERATOR(pg_catalog.=) {pid} AND {began_then}"
+             WHERE pid OPERATOR(pg_catalog.=) {pid} AND {began_then}{}",
+            spared.unwrap_or_default()
         )
     }
 

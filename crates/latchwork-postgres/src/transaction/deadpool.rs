@@ -118,9 +118,14 @@ impl TxProvider for DeadpoolTx {
         if tx.is_closed() {
             return Err(TxError::unavailable("the connection had ended before COMMIT"));
         }
-        tx.lets_go_on();
-        let ended = tx.in_time(tx.simple_query(COMMIT)).await;
-        let ended = judge(ended.map_err(TxError::outcome_unknown)?);
+        tx.spares(COMMIT);
+        let ended = match tx.in_time(tx.simple_query(COMMIT)).await {
+            Ok(ended) => judge(ended),
+            Err(elapsed) => {
+                tx.terminate().await;
+                return Err(TxError::outcome_unknown(elapsed));
+            }
+        };
         let is_clean = match &ended {
             Ok(()) => true,
             Err(TxError::Aborted(_)) => matches!(tx.in_time(clear_away(&tx)).await, Ok(Ok(()))),

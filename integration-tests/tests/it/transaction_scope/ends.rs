@@ -4,8 +4,12 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use deadpool_postgres::{Manager, Pool};
+use latchwork_core::xact::{LockedError, XactOptions};
 use latchwork_harness::wait_until;
-use latchwork_postgres::transaction::XactLockExt as _;
+use latchwork_postgres::transaction::{LockedTransactionExt as _, XactLockExt as _};
+use tokio::time::timeout;
+use tokio_postgres::{Error, NoTls};
 
 use super::{CLUSTER, LONG, SOON, becomes, client, fresh_key, is_usable, seen};
 
@@ -113,4 +117,48 @@ async fn a_long_wait_lets_vacuum_through_between_its_slices() {
         first.commit().await.unwrap();
     });
     granted.unwrap();
+}
+
+fn pool(size: usize) -> Pool {
+    let manager = Manager::new(CLUSTER.url().parse().unwrap(), NoTls);
+    Pool::builder(manager).max_size(size).build().unwrap()
+}
+
+/// A body that gives a statement up and says that all is well has COMMIT wait for that statement.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_behind_a_statement_that_never_ends_does_not_hold_the_lock_for_ever() {
+    let (key, pool) = (fresh_key(), pool(1));
+    let options = XactOptions::within(SOON);
+    let committed = pool.locked_transaction(key, options, async |tx| {
+        let endless = tx.batch_execute("SELECT pg_sleep(3600)");
+        assert!(timeout(Duration::from_millis(50), endless).await.is_err());
+        Ok::<_, Error>(())
+    });
+    let unknown = committed.await.unwrap_err();
+    assert!(matches!(unknown, LockedError::OutcomeUnknown(_)), "{unknown:?}");
+    becomes(&CLUSTER, key, (0, 0)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_takes_long_goes_on_though_nobody_waits_any_more() {
+    let (key, pool) = (fresh_key(), pool(1));
+    let onlooker = client(&CLUSTER.url()).await;
+    let table = format!("slow_{}", fastrand::u64(..));
+    let slow = format!(
+        "CREATE TABLE {table} (n int); \
+         CREATE FUNCTION {table}_late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(7); RETURN NULL; END $$; \
+         CREATE CONSTRAINT TRIGGER late AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED \
+             FOR EACH ROW EXECUTE FUNCTION {table}_late()"
+    );
+    onlooker.batch_execute(&slow).await.unwrap();
+    let insert = format!("INSERT INTO {table} VALUES (1)");
+    let committed = pool.locked_transaction(key, XactOptions::within(SOON), async |tx| {
+        tx.batch_execute(&insert).await
+    });
+    let unknown = committed.await.unwrap_err();
+    assert!(matches!(unknown, LockedError::OutcomeUnknown(_)), "{unknown:?}");
+    assert_eq!(seen(&CLUSTER, key), (1, 0));
+    becomes(&CLUSTER, key, (0, 0)).await;
+    let stored = onlooker.query(&format!("SELECT n FROM {table}"), &[]).await.unwrap();
+    assert_eq!(stored.len(), 1);
 }

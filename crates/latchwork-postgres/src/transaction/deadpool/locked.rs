@@ -45,8 +45,9 @@ pub trait LockedTransactionExt: sealed::Opens {
     /// - [`LockedError::Body`], the body's own error.
     /// - [`LockedError::Aborted`] if the body says `Ok` though one of its statements had failed, or if the server
     ///   refuses the commit. Nothing was stored.
-    /// - [`LockedError::OutcomeUnknown`] if the connection ended during the commit, or the body has ended the
-    ///   transaction itself.
+    /// - [`LockedError::OutcomeUnknown`] if the connection ended during the commit; if COMMIT was not answered within 5 s,
+    ///   in which case it goes on, or its session is ended where it is still behind a statement that the body has given up;
+    ///   or if the body has ended the transaction itself.
     ///
     /// # Examples
     ///

@@ -86,9 +86,10 @@ impl PooledTx {
         })
     }
 
-    /// Has what was sent so far go on in the server, even if this is dropped.
-    pub(super) fn lets_go_on(&mut self) {
-        self.server_side = None;
+    /// Has a query that is sent now go on in the server once it has begun there, whatever becomes of this. It may have to wait
+    /// for a statement that was abandoned before.
+    pub(super) fn spares(&mut self, query: &'static str) {
+        self.server_side = self.server_side.take().map(|server_side| server_side.sparing(query));
     }
 
     /// Gives the connection back to its pool.
