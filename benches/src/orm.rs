@@ -14,7 +14,6 @@ use std::thread::available_parallelism;
 use latchwork_harness::Cluster;
 
 use self::{
-    cpu::Meter,
     libraries::{Deadpool, Diesel, DieselAsync, SeaOrm, Sqlx},
     library::Library,
     stock::Stock,
@@ -64,7 +63,6 @@ fn measure<L: Library>(arguments: &Arguments, cluster: &Cluster, report: &mut Re
         return Ok(());
     }
     // The connections of a library go with its runtime.
-    let meter = Meter::of(cluster)?;
-    runtime(THREADS)?.block_on(contest::hold::<L>(&cluster.url(), meter, arguments, report))?;
+    runtime(THREADS)?.block_on(contest::hold::<L>(cluster, arguments, report))?;
     trips::count::<L>(cluster, report)
 }

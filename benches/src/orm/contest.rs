@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use latchwork_harness::Cluster;
 use serde_json::json;
 use tokio::{
     task::JoinSet,
@@ -17,7 +18,7 @@ use tokio::{
 
 use super::{
     TASKS,
-    cpu::Meter,
+    cpu::Cpu,
     job::{Job, Lock},
     library::Library,
     stock::Stock,
@@ -59,13 +60,12 @@ pub(crate) fn tell_columns() {
 }
 
 pub(crate) async fn hold<L: Library>(
-    url: &str,
-    meter: Meter,
+    cluster: &Cluster,
     arguments: &Arguments,
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let library = Arc::new(L::connect(url, TASKS).await?);
-    let stock = Stock::connect(url).await?;
+    let library = Arc::new(L::connect(&cluster.url(), TASKS).await?);
+    let stock = Stock::connect(&cluster.url()).await?;
     for keys in [Keys::Distinct, Keys::Single] {
         let mut rounds = Vec::new();
         // The first is not counted: statements are prepared in it, and connections opened.
@@ -76,7 +76,7 @@ pub(crate) async fn hold<L: Library>(
                 keys.name(),
                 arguments.rounds
             );
-            let round = round(&library, &stock, meter, keys, arguments.length).await;
+            let round = round(&library, &stock, cluster, keys, arguments.length).await;
             let round = round.map_err(|failure| format!("{}: {failure}", L::NAME))?;
             if number > 0 {
                 rounds.push(round);
@@ -90,16 +90,16 @@ pub(crate) async fn hold<L: Library>(
 async fn round<L: Library>(
     library: &Arc<L>,
     stock: &Stock,
-    meter: Meter,
+    cluster: &Cluster,
     keys: Keys,
     length: Duration,
 ) -> Result<Round, Failure> {
     let mut round = Round::default();
     for (lock, of_lock) in Lock::ALL.into_iter().zip(&mut round) {
         let before = stock.taken().await?;
-        let (started, cpu) = (Instant::now(), meter.read()?);
+        let (started, cpu) = (Instant::now(), Cpu::used(cluster)?);
         let done = timeout(length + PATIENCE, turn(library, lock, keys, length)).await??;
-        let used = meter.read()?;
+        let used = Cpu::used(cluster)?;
         let micros = |used: u64, before: u64| used.saturating_sub(before) as f64 / 1_000.0 / done as f64;
         *of_lock = Turn {
             speed: done as f64 / started.elapsed().as_secs_f64(),

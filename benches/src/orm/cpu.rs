@@ -1,6 +1,8 @@
-use std::{fs, io, path::Path, process};
+use std::{fs, io, process};
 
 use latchwork_harness::Cluster;
+
+use crate::Failure;
 
 /// Processor time that was used so far, in nanoseconds.
 ///
@@ -12,42 +14,25 @@ pub(crate) struct Cpu {
     pub(crate) server: u64,
 }
 
-/// Where the processor time of both sides can be read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Meter {
-    postmaster: i32,
-}
-
-impl Meter {
-    pub(crate) fn of(cluster: &Cluster) -> io::Result<Self> {
-        let postmaster = cluster.postmaster_pid().map_err(io::Error::other)?;
-        Ok(Self { postmaster })
-    }
-
-    /// The threads that have ended are not counted, so that no connection may be closed in between.
-    pub(crate) fn read(self) -> io::Result<Cpu> {
+impl Cpu {
+    /// The threads that have ended are not counted, so that no connection may be closed between two readings.
+    pub(crate) fn used(cluster: &Cluster) -> Result<Self, Failure> {
         let mut server = 0;
-        for process in fs::read_dir("/proc")? {
-            let process = process?.path();
-            // Others may end meanwhile.
-            if fs::read_to_string(process.join("stat")).is_ok_and(|stat| parent(&stat) == Some(self.postmaster)) {
-                server += of_threads(&process)?;
-            }
+        for backend in cluster.server_processes()? {
+            server += match of_threads(&backend.to_string()) {
+                // One of the server's own that has ended since.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+                used => used?,
+            };
         }
-        let client = of_threads(Path::new(&format!("/proc/{}", process::id())))?;
-        Ok(Cpu { client, server })
+        let client = of_threads(&process::id().to_string())?;
+        Ok(Self { client, server })
     }
 }
 
-/// The second field behind the name, which is in parentheses and may have any letters.
-fn parent(stat: &str) -> Option<i32> {
-    let (_, behind) = stat.rsplit_once(')')?;
-    behind.split_whitespace().nth(1)?.parse().ok()
-}
-
-fn of_threads(process: &Path) -> io::Result<u64> {
+fn of_threads(pid: &str) -> io::Result<u64> {
     let mut sum = 0;
-    for thread in fs::read_dir(process.join("task"))? {
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let schedstat = fs::read_to_string(thread?.path().join("schedstat"))?;
         let on_cpu = schedstat.split_whitespace().next().unwrap_or_default();
         sum += on_cpu.parse::<u64>().map_err(io::Error::other)?;

@@ -1,5 +1,7 @@
 //! From the command line to a server.
 
+use std::time::Duration;
+
 use clap::Args;
 use latchwork_postgres::{Config, Postgres, PostgresOptions, config::ConfigError};
 
@@ -38,6 +40,11 @@ impl ConnectionArgs {
             Some(_) => options,
             None => options.with_application_name(application),
         }
+    }
+
+    /// For how long a session of these options is trusted without a word from it, and how old it has to be for a fenced lock.
+    pub(crate) fn trust() -> Duration {
+        PostgresOptions::default().timing.trust()
     }
 
     pub(crate) async fn connect(&self, application: &str) -> Result<Postgres, Failure> {

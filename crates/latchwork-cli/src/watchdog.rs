@@ -26,7 +26,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use latchwork_postgres::PostgresOptions;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     io::{Errno, ioctl_fionbio, ioctl_fionread},
@@ -39,6 +38,7 @@ use tokio::{
 
 use crate::{
     child::Target,
+    connection::ConnectionArgs,
     failure::{Failure, Status},
     tree::{MARK, Mark},
 };
@@ -88,7 +88,7 @@ impl Watchdog {
         // A watchdog that was stopped must not hold us up, nor one that has nothing to say.
         ioctl_fionbio(&orders, true).map_err(io::Error::from)?;
         ioctl_fionbio(&acts, true).map_err(io::Error::from)?;
-        let limit = PostgresOptions::default().timing.trust();
+        let limit = ConnectionArgs::trust();
         let process = Command::new(this_program()?)
             .arg(WATCHDOG)
             .arg(grace.as_millis().to_string())

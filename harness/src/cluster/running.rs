@@ -31,6 +31,17 @@ impl Cluster {
             .ok_or(HarnessError::Stopped)
     }
 
+    /// The process ids of what the postmaster has started: one for each session, and those of the server's own.
+    ///
+    /// # Errors
+    ///
+    /// [`HarnessError::Stopped`] when there is no postmaster.
+    pub fn server_processes(&self) -> Result<Vec<i32>, HarnessError> {
+        let started = lock(&self.server).as_ref().map(|server| children(server.pid()));
+        let started = started.ok_or(HarnessError::Stopped)?;
+        Ok(started.into_iter().map(Pid::as_raw_pid).collect())
+    }
+
     /// Changes a parameter for the next [`reload`](Self::reload) or [`restart`](Self::restart).
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::{cell::Cell, ffi::OsString, future::Future, pin::Pin, time::Duration};
 
 use clap::Args;
 use latchwork_core::{AcquireError, Guard, Key, Locks, Permit, ReleaseError, fence::FencedGuard, slots::MAX_SLOTS};
-use latchwork_postgres::{ConnectError, Postgres, PostgresOptions, checks::ExclusionProbe};
+use latchwork_postgres::{ConnectError, Postgres, checks::ExclusionProbe};
 use tokio::time::{Instant, sleep};
 
 use once::OnceArgs;
@@ -172,7 +172,7 @@ impl RunArgs {
 
     /// Refuses a wait that has no chance, since a fenced lock needs a connection of some age: it would say nothing of the lock.
     fn check_wait(&self) -> Result<(), Failure> {
-        let age = PostgresOptions::default().timing.trust();
+        let age = ConnectionArgs::trust();
         match self.wait.filter(|wait| self.fenced && *wait <= age) {
             Some(wait) => Err(Failure::usage(format!(
                 "a fenced lock needs a connection that is {age:?} old, so --wait {wait:?} is never enough; give it more than \
@@ -229,7 +229,7 @@ impl RunArgs {
     /// Not busy: nobody has been asked.
     fn not_ready(&self) -> Failure {
         let (name, wait) = (self.name.shown(), self.wait.unwrap_or_default());
-        let age = PostgresOptions::default().timing.trust();
+        let age = ConnectionArgs::trust();
         Failure::new(
             Status::UNAVAILABLE,
             format!(

@@ -99,10 +99,7 @@ impl Run {
                 () = sleep_until(until) => {}
             }
         }
-        match self.guard.take() {
-            Some(guard) => guard.release().await,
-            None => Ok(()),
-        }
+        self.release().await
     }
 
     fn guard(&self) -> &Guard {
@@ -144,6 +141,10 @@ impl Run {
         if self.is_kept() {
             return Ok(());
         }
+        self.release().await
+    }
+
+    async fn release(mut self) -> Result<(), ReleaseError> {
         match self.guard.take() {
             Some(guard) => guard.release().await,
             None => Ok(()),

@@ -125,10 +125,12 @@ impl RunArgs {
     }
 
     fn skipped(&self, skipped: Skipped) -> Status {
+        if skipped == Skipped::Held {
+            return self.busy();
+        }
         if !self.quiet {
             let (name, not_run) = (self.name.shown(), "the command was not run");
             match skipped {
-                Skipped::Held => news(&format_args!("others hold the lock {name}; {not_run}")),
                 Skipped::Claimed => news(&format_args!("{name} has run for this tick, or a later one; {not_run}")),
                 Skipped::NotDue => news(&format_args!("no tick of {name} is due; {not_run}")),
                 skipped => news(&format_args!("{name}: {skipped}; {not_run}")),

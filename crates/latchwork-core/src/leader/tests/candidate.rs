@@ -10,7 +10,7 @@ use tokio::{
 
 use super::{until, until_leader};
 use crate::{
-    leader::{LeaderState, Transition},
+    leader::{Candidate, LeaderState, Transition},
     memory::MemoryServer,
 };
 
@@ -100,14 +100,20 @@ async fn the_leadership_goes_to_the_shortest_delay_among_those_who_wait() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn who_resigns_comes_after_those_who_leave_a_vacancy_to_others_for_a_while() {
-    let server = MemoryServer::new();
+/// One that leads, and one that waits and leaves a vacancy to others for a second.
+async fn leader_and_reluctant(server: &MemoryServer) -> (Candidate, LeaderState, Candidate) {
     let one = server.locks().leader("a").campaign().unwrap();
     let first = until_leader(&one).await;
     let reluctant = server.locks().leader("a").with_campaign_delay(Duration::from_secs(1));
     let reluctant = reluctant.campaign().unwrap();
     tokio::time::sleep(Duration::from_secs(10)).await;
+    (one, first, reluctant)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_resigns_comes_after_those_who_leave_a_vacancy_to_others_for_a_while() {
+    let server = MemoryServer::new();
+    let (one, first, reluctant) = leader_and_reluctant(&server).await;
     one.resign().await;
     let next = tokio::select! {
         next = until_leader(&reluctant) => next,
@@ -125,11 +131,7 @@ async fn who_resigns_comes_after_those_who_leave_a_vacancy_to_others_for_a_while
 #[tokio::test(start_paused = true)]
 async fn who_resigns_as_its_lock_is_lost_leaves_it_to_others_all_the_same() {
     let server = MemoryServer::new();
-    let one = server.locks().leader("a").campaign().unwrap();
-    let first = until_leader(&one).await;
-    let reluctant = server.locks().leader("a").with_campaign_delay(Duration::from_secs(1));
-    let reluctant = reluctant.campaign().unwrap();
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    let (one, first, reluctant) = leader_and_reluctant(&server).await;
     // Before the campaign comes to it.
     server.end_sessions();
     let resigned = one.resign();

@@ -9,6 +9,7 @@ use tokio::{
 
 use super::{until, until_leader};
 use crate::{
+    fence::Term,
     leader::{Candidate, LeaderState, Transition, Transitions},
     memory::MemoryServer,
 };
@@ -20,6 +21,13 @@ async fn next(transitions: &mut Transitions) -> LeaderState {
         Some(Transition::To(state)) => state,
         other => panic!("{other:?}"),
     }
+}
+
+/// The transitions of one that leads, which have begun with its term.
+async fn followed(one: &Candidate) -> (Transitions, Term) {
+    let (mut transitions, term) = (one.transitions(), one.state().term().unwrap());
+    assert_eq!(next(&mut transitions).await, LeaderState::Leader(term));
+    (transitions, term)
 }
 
 /// A candidate whose work never returns, and that leads.
@@ -43,9 +51,7 @@ async fn stubborn(server: &MemoryServer) -> (Candidate, tokio::task::JoinHandle<
 async fn work_that_goes_on_after_a_loss_is_told_of_when_its_limit_is_over() {
     let server = MemoryServer::new();
     let (one, work) = stubborn(&server).await;
-    let mut transitions = one.transitions();
-    let term = one.state().term().unwrap();
-    assert_eq!(next(&mut transitions).await, LeaderState::Leader(term));
+    let (mut transitions, term) = followed(&one).await;
     let begun = Instant::now();
     server.end_sessions();
     assert_eq!(next(&mut transitions).await, LeaderState::Lost(term));
@@ -61,9 +67,7 @@ async fn work_that_goes_on_after_a_loss_is_told_of_when_its_limit_is_over() {
 async fn a_loss_while_work_is_waited_for_does_not_make_it_returned() {
     let server = MemoryServer::new();
     let (one, work) = stubborn(&server).await;
-    let mut transitions = one.transitions();
-    let term = one.state().term().unwrap();
-    assert_eq!(next(&mut transitions).await, LeaderState::Leader(term));
+    let (mut transitions, term) = followed(&one).await;
     let begun = Instant::now();
     let resigned = one.resign();
     sleep(Duration::from_secs(1)).await;
