@@ -214,9 +214,11 @@ fn a_signal_comes_once_through_a_run_inside_another() {
             &format!("exec $latchwork run outer -- {inside} run inner -- /bin/sh -c '{TOLD}'"),
         );
         job.wait_for_line("ready").unwrap();
-        job.signal(Signal::TERM);
-        assert_eq!(job.next_line().unwrap().as_deref(), Some("told"), "{inside}");
-        job.signal(Signal::USR1);
+        for (signal, word) in [(Signal::TERM, "told"), (Signal::USR1, "asked")] {
+            job.signal(signal);
+            assert_eq!(job.next_line().unwrap().as_deref(), Some(word), "{inside}");
+        }
+        job.signal(Signal::USR2);
         assert_eq!(job.next_line().unwrap(), None, "{inside}");
         assert_eq!(exit_status(&mut job), 6, "{inside}");
     }
@@ -314,5 +316,7 @@ fn break_asks_and_does_nothing_when_refused() {
     }
 }
 
-/// Says that it is there, and what it is told.
-const TOLD: &str = "trap \"echo told\" TERM; trap \"exit 6\" USR1; echo ready; while :; do sleep 0.05; done";
+/// Says that it is there, and what it is told, each time: what it waits for takes none of these signals, so that one does not
+/// hide another.
+const TOLD: &str = "trap \"\" TERM USR1 USR2; sleep 60 & trap \"echo told\" TERM; trap \"echo asked\" USR1; \
+     trap \"kill -KILL $!; exit 6\" USR2; echo ready; while :; do wait; done";
